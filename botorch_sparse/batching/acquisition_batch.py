@@ -263,29 +263,47 @@ class BoxBatch(AcquisitionBatch):
         """A point that was a maximizer, `1 x d`."""
         return self._points[row]
 
+    def most_of(self, limit: int) -> int:
+        """How many of so many points are chosen at a time."""
+        return limit if self._most is None else min(limit, self._most)
+
     @override
     def choose(
         self, limit: int, continues: ContinueFunction = always_continue
     ) -> list[int]:
-        most = limit if self._most is None else min(limit, self._most)
-        return super().choose(most, continues)
+        return super().choose(self.most_of(limit), continues)
 
     def _maximize(self) -> tuple[int, float]:
+        X, value = self.maximizers(self.acqf)
+        return self.add(X), float(value)
+
+    def maximizers(
+        self, acqf: AcquisitionFunction, **more: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Where a function is largest, clamped, by `optimize_acqf`; and its values.
+
+        Args:
+            acqf: The function, of the same points as the batch's own.
+            **more: Further arguments; of their `options` those that are not given.
+        """
         options = dict(self.domain["optimizer_options"])
-        inner = dict(options.get("options") or {})
-        seed = inner.get("seed")
-        if seed is not None:
+        inner = more.pop("options", {}) | dict(options.pop("options", None) or {})
+        if (seed := inner.get("seed")) is not None:
             seed = inner["seed"] = seed + self._step  # other starts for each point
+        if inner:
             options["options"] = inner
         with manual_seed(seed):
-            X, value = optimize_acqf(
-                self.acqf, bounds=self.domain["bounds"], q=1, **options
-            )
+            bounds = self.domain["bounds"]
+            X, value = optimize_acqf(acqf, bounds=bounds, q=1, **options, **more)
         self._step += 1
-        X = X if self._clamp is None else self._clamp(X)
-        row = len(self._points) if self._number is None else self._number(X[0])
+        return (X if self._clamp is None else self._clamp(X)), value
+
+    def add(self, X: Tensor, row: int | None = None) -> int:
+        """Know a point (`1 x d`), which may be appended then; its number."""
+        if row is None:
+            row = len(self._points) if self._number is None else self._number(X[0])
         self._points[row] = X
-        return row, float(value)
+        return row
 
     @property
     def is_exhausted(self) -> bool:

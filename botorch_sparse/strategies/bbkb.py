@@ -10,7 +10,13 @@ from botorch_sparse.argument_checks import check_choice, check_keywords
 from botorch_sparse.batching.rules import Rule, rule_of
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY
-from botorch_sparse.strategies.guarantees import NOISE, radius_of, samplers_of
+from botorch_sparse.strategies.guarantees import (
+    NOISE,
+    num_outcomes_of,
+    radius_of,
+    samplers_of,
+)
+from botorch_sparse.strategies.model_strategy import OneOrEach
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy
 
 Termination = Literal["global", "global-local"]
@@ -104,8 +110,8 @@ class BBKB(UCBStrategy):
     def __init__(
         self,
         candidates: Any = None,
-        covar_module: Kernel | None = None,
-        lam: float | None = None,
+        covar_module: OneOrEach[Kernel] = None,
+        lam: OneOrEach[float] = None,
         noise_variance: float | None = None,
         norm_bound: float | None = None,
         delta: float | None = None,
@@ -126,8 +132,15 @@ class BBKB(UCBStrategy):
         check_keywords(options, UCBOptions.__annotations__, type(self))
         check_choice("termination", termination, get_args(Termination))
         validate_local_bound(local_bound)
+        num_outcomes = num_outcomes_of(options)
         sampler, initial_sampler = samplers_of(
-            constants, num_evaluations, delta, oversampling, sampler, initial_sampler
+            constants,
+            num_evaluations,
+            delta,
+            oversampling,
+            sampler,
+            initial_sampler,
+            num_outcomes,
         )
         radius = radius_of(
             BBKBRadius,
@@ -137,6 +150,7 @@ class BBKB(UCBStrategy):
             noise_variance,
             delta,
             noise_share=NOISE,
+            num_outcomes=num_outcomes,
         )
         super().__init__(
             candidates,

@@ -7,7 +7,12 @@ from gpytorch.kernels import Kernel
 from botorch_sparse.acquisition.confidence import Constants
 from botorch_sparse.argument_checks import check_keywords
 from botorch_sparse.batching.rules import Single
-from botorch_sparse.strategies.guarantees import exact_radius, radius_of
+from botorch_sparse.strategies.guarantees import (
+    exact_radius,
+    num_outcomes_of,
+    radius_of,
+)
+from botorch_sparse.strategies.model_strategy import OneOrEach
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy
 
 
@@ -43,8 +48,8 @@ class GPUCB(UCBStrategy):
     def __init__(
         self,
         candidates: Any = None,
-        covar_module: Kernel | None = None,
-        lam: float | None = None,
+        covar_module: OneOrEach[Kernel] = None,
+        lam: OneOrEach[float] = None,
         noise_variance: float | None = None,
         norm_bound: float | None = None,
         delta: float | None = None,
@@ -54,14 +59,22 @@ class GPUCB(UCBStrategy):
         **options: Unpack[UCBOptions],
     ) -> None:
         check_keywords(options, UCBOptions.__annotations__, type(self))
-        kind, claims = exact_radius(constants), (norm_bound, noise_variance, delta)
+        radius = radius_of(
+            exact_radius(constants),
+            covar_module,
+            constants,
+            norm_bound,
+            noise_variance,
+            delta,
+            num_outcomes=num_outcomes_of(options),
+        )
         super().__init__(
             candidates,
             covar_module,
             lam,
             rule=Single(),
             sampler=None,
-            default_radius=radius_of(kind, covar_module, constants, *claims),
+            default_radius=radius,
             repeat=repeat,
             **options,
         )

@@ -17,6 +17,7 @@ The papers' Theorems 2 give the first two `delta` each, and hold with
 """
 
 import math
+from collections.abc import Iterable
 from typing import TypeVar, get_args
 
 from botorch.exceptions import InputDataError
@@ -40,6 +41,8 @@ from botorch_sparse.inducing import (
     PosteriorVarianceSampler,
     RecursiveRLSSampler,
 )
+from botorch_sparse.strategies.data.outcomes import Objective, Outcomes
+from botorch_sparse.strategies.model_strategy import ModelOptions, OneOrEach
 
 R = TypeVar("R", bound=NormBoundRadius)
 
@@ -65,13 +68,14 @@ NO_KERNEL = (
 
 def radius_of(
     kind: type[R],
-    covar_module: Kernel | None,
+    covar_module: OneOrEach[Kernel],
     constants: Constants,
     norm_bound: float | None,
     noise_variance: float | None,
     delta: float | None,
     *,
     noise_share: float = 1.0,
+    num_outcomes: int = 1,
 ) -> R:
     """The radius of what a user claims of the objective, with defaults.
 
@@ -83,6 +87,7 @@ def radius_of(
         noise_variance: Variance of the feedback's noise.
         delta: Probability with which something may fail, in (0, 1).
         noise_share: The part of it that is left for the noise, in theory.
+        num_outcomes: How many functions share it alike.
 
     Raises:
         InputDataError: If one is given without the kernel that it is about.
@@ -96,7 +101,7 @@ def radius_of(
     return kind(
         1.0 if norm_bound is None else norm_bound,
         1e-4 if noise_variance is None else noise_variance,
-        share * delta,
+        share * delta / num_outcomes,
         constants=constants,
     )
 
@@ -108,6 +113,7 @@ def samplers_of(
     oversampling: float | None,
     sampler: InducingPointSampler | None,
     initial_sampler: InducingPointSampler | None,
+    num_outcomes: int = 1,
 ) -> tuple[InducingPointSampler, InducingPointSampler | None]:
     """The practical samplers of inducing points, or the theorems'.
 
@@ -123,8 +129,8 @@ def samplers_of(
     if constants == "theory":
         _refuse(CONTRADICTS, sampler=sampler, initial_sampler=initial_sampler)
         delta = DELTA if delta is None else delta
-        q = _proved_or_more(num_evaluations, delta, oversampling)
-        start = START_OVERSAMPLING, None, START * delta / START_EVENTS
+        q = _proved_or_more(num_evaluations, delta, oversampling, num_outcomes)
+        start = START_OVERSAMPLING, None, START * delta / START_EVENTS / num_outcomes
         return PosteriorVarianceSampler(q), RecursiveRLSSampler(*start)
     if num_evaluations is not None:
         raise InputDataError(
@@ -137,13 +143,16 @@ def samplers_of(
 
 
 def _proved_or_more(
-    num_evaluations: int | None, delta: float, oversampling: float | None
+    num_evaluations: int | None,
+    delta: float,
+    oversampling: float | None,
+    num_outcomes: int,
 ) -> float:
     """The oversampling that is proved to do, or a larger one that was given."""
     need = "need the horizon with constants='theory', a whole number from 1 on."
     check_whole("num_evaluations", num_evaluations, 1, need)
     check_number("delta", delta, "(0, 1)")
-    least = proved_oversampling(int(num_evaluations or 1), DRAWS * delta)
+    least = proved_oversampling(int(num_evaluations or 1), DRAWS * delta / num_outcomes)
     q = least if oversampling is None else oversampling
     check_number("oversampling", q, "(0, inf)")
     if q < least:
@@ -173,7 +182,9 @@ def exact_radius(constants: Constants) -> type[NormBoundRadius]:
     return BBKBRadius if constants == "practical" else ChowdhuryGopalanRadius
 
 
-def require_proved(covar_module: Kernel | None, rule: Rule, **given: object) -> None:
+def require_proved(
+    covar_module: OneOrEach[Kernel], rule: Rule, **given: object
+) -> None:
     """Refuse what no theorem covers, or what would take the place of its constants."""
     if covar_module is None:
         raise InputDataError(
@@ -188,6 +199,28 @@ def require_proved(covar_module: Kernel | None, rule: Rule, **given: object) -> 
             f"Got rule={rule!r} with constants='theory'; need one of those that bound "
             "the ratio of variances: Single, Global, Product, or Local with "
             "covariance='both'."
+        )
+
+
+def num_outcomes_of(options: ModelOptions) -> int:
+    """How many outcomes keyword arguments name; they become a tuple there."""
+    outcomes = options.get("outcomes")
+    if not isinstance(outcomes, Iterable):
+        return 1
+    options["outcomes"] = parts = tuple(outcomes)
+    return max(1, len(parts))
+
+
+def require_thresholds(outcomes: Outcomes) -> None:
+    """Refuse several objectives without a reference point that stands still."""
+    objectives = [part for part in outcomes.parts if isinstance(part, Objective)]
+    missing = [part.name for part in objectives if part.threshold is None]
+    if len(objectives) > 1 and missing:
+        raise InputDataError(
+            f"Got the objectives {short_repr(missing)} without a threshold with "
+            "constants='theory'; need one for each: what is proved is about the "
+            "hypervolume above a reference point that stands still. Give "
+            "Objective(name, threshold=...)."
         )
 
 

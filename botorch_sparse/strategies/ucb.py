@@ -1,12 +1,13 @@
 """Upper confidence bound strategies, on tables and on continuous domains."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import torch
-from botorch.exceptions import InputDataError
+from botorch.exceptions import InputDataError, UnsupportedError
 from botorch.exceptions.warnings import BotorchWarning
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean, ZeroMean
@@ -40,15 +41,25 @@ from botorch_sparse.posteriors.exact_variance import ExactVariance
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.domain import draw_seed, require_whole
-from botorch_sparse.strategies.data.run_record import BatchRecord, evaluations_at
-from botorch_sparse.strategies.guarantees import require_proved
+from botorch_sparse.strategies.data.outcomes import Outcomes
+from botorch_sparse.strategies.data.preference import Preference
+from botorch_sparse.strategies.data.run_record import (
+    BatchRecord,
+    Evaluations,
+    each_outcome,
+    evaluations_at,
+)
+from botorch_sparse.strategies.guarantees import require_proved, require_thresholds
 from botorch_sparse.strategies.local_maximization import most_uncertain
 from botorch_sparse.strategies.model_strategy import (
     MAX_BATCH_SIZE,
     ModelOptions,
     ModelStrategy,
+    OneOrEach,
     surrogate_of,
 )
+from botorch_sparse.strategies.surrogates.joint_batch import Width
+from botorch_sparse.strategies.surrogates.outcome_surrogates import OutcomeSurrogates
 from botorch_sparse.strategies.surrogates.prior import Prior
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 from botorch_sparse.strategies.surrogates.table_posterior import (
@@ -73,12 +84,20 @@ class UCBOptions(ModelOptions, total=False):
     min_batch_width: int | None
 
 
-class UCBStrategy(ModelStrategy[Surrogate]):
+class UCBStrategy(ModelStrategy[Any]):
     r"""Batches of maximizers of :math:`\mu_{fb}(x) + \beta^{1/2} \sigma_t(x)`.
 
     Mean and inducing set stand still within a batch, variances shrink with each of its
     points, and a rule ends it. `BBKB`, `BKB`, `GPUCB` and `GPBUCB` are made of these
     parts, and so is a strategy of one's own.
+
+    Several outcomes have a posterior, a radius and a batch each
+    (`surrogates/joint_batch.py`). The next point maximizes a random scalarization of
+    the objectives' upper bounds among points whose bounds reach the limits of all
+    constraints; where there are none the violation of the bounds is smallest. The
+    first outcome whose rule ends its batch ends all. An outcome that was told before
+    others are counts as pending for these, until the batch is learned; without any
+    feedback it is left out. Cost on a table: O(A m) for each outcome and point.
 
     Args:
         candidates: `A x d` points to choose from; or give `bounds`.
@@ -112,12 +131,13 @@ class UCBStrategy(ModelStrategy[Surrogate]):
     """
 
     waits_for_batch = True
+    takes_several_outcomes: ClassVar[bool] = True
 
     def __init__(
         self,
         candidates: Any = None,
-        covar_module: Kernel | None = None,
-        lam: float | None = None,
+        covar_module: OneOrEach[Kernel] = None,
+        lam: OneOrEach[float] = None,
         *,
         rule: Rule,
         sampler: InducingPointSampler | None,
@@ -146,6 +166,7 @@ class UCBStrategy(ModelStrategy[Surrogate]):
                     batch_size=None if batch_size == 1 else batch_size,
                 )
                 mean_module = ZeroMean() if mean_module is None else mean_module
+        is_proved = default_radius is not None and default_radius.constants == "theory"
         rule = rule_of(_rule_in_place(rule, batch_size, repeat))
         super().__init__(
             candidates,
@@ -165,12 +186,18 @@ class UCBStrategy(ModelStrategy[Surrogate]):
         if min_batch_width is not None:
             require_whole(self.domain, "min_batch_width")
             _check_width(min_batch_width, has_kernel=covar_module is not None)
+            _refuse_several(self.record.outcomes, "min_batch_width")
         if radius is None and covar_module is not None:
             radius = default_radius
         if radius is None:
             radius = FixedBeta(PRACTICAL_BETA)
-        lam = self.surrogate.view.prior.lam
-        self.radius = self._radius_here(radius, lam)
+        # What is wanted of several outcomes, where feedback does not decide on it.
+        self._stated: Preference | None = None
+        if is_proved:
+            require_thresholds(self.record.outcomes)
+            self._stated = Preference.stated(self.record.outcomes)
+        noises = [part.view.prior.lam for part in self.surrogate.parts]
+        self.radius = self._radius_here(radius, noises[0])
         self.rule = rule
         if isinstance(rule, FixedSize):
             self.batch_size = rule.size
@@ -178,22 +205,30 @@ class UCBStrategy(ModelStrategy[Surrogate]):
         self.num_evaluations = num_evaluations
         self._is_initializing = min_batch_width is not None
         self._is_single_said = False
-        self.statistics = RadiusStatistics(
-            lam=lam, ratio_threshold=rule.ratio_threshold
+        self._statistics = tuple(
+            RadiusStatistics(lam=each, ratio_threshold=rule.ratio_threshold)
+            for each in noises
         )
+
+    @property
+    def statistics(self) -> Any:
+        """The `RadiusStatistics` of what was learned; `k` of them for `k` outcomes."""
+        return self._statistics if len(self._statistics) > 1 else self._statistics[0]
 
     def _radius_here(self, radius: ConfidenceRadius, lam: float) -> ConfidenceRadius:
         """The radius in this many features, if the kernel can do what it asks for."""
         require_radius(radius)
-        here = radius.in_dimension(self.surrogate.source.bounds.shape[-1])
+        sources = [part.source for part in self.surrogate.parts]
+        here = radius.in_dimension(sources[0].bounds.shape[-1])
         later = RadiusStatistics(lam=lam, num_evaluations=2**60)
-        kernel = self.settings.covar_module
-        if kernel is not None and here.lengthscale_factor(later) < 1.0:
-            shrink_lengthscales(kernel, 0.5)  # refuses kernels without any
+        for kernel in (source.settings.covar_module for source in sources):
+            if kernel is not None and here.lengthscale_factor(later) < 1.0:
+                shrink_lengthscales(kernel, 0.5)  # refuses kernels without any
         return here
 
     @override
     def confidence_gap(self) -> float:
+        _refuse_several(self.record.outcomes, "a confidence gap")
         if self._num_learned == 0:
             return float("inf")
         multiplier = self.radius.interval_multiplier(self.statistics)
@@ -224,7 +259,8 @@ class UCBStrategy(ModelStrategy[Surrogate]):
 
     def _announce_single_points(self, batch: GrowingBatch) -> None:
         """Say so, once, where a model of a box at its cap ends batches after one."""
-        surrogate, before = self.surrogate, self.record.batches[1 - NUM_SINGLE :]
+        before = self.record.batches[1 - NUM_SINGLE :]
+        surrogate = max(self.surrogate.parts, key=lambda part: part.num_inducing())
         is_bounded = self.box is not None and isinstance(self.rule, Global)
         is_at_cap = surrogate.num_inducing() >= surrogate.max_inducing
         are_single = len(before) == NUM_SINGLE - 1 and all(b.size == 1 for b in before)
@@ -246,14 +282,33 @@ class UCBStrategy(ModelStrategy[Surrogate]):
     def _batch_so_far(self) -> GrowingBatch:
         """The batch in progress, with the points that are in it already."""
         sized = isinstance(self.rule, FixedSize | UntilHalved)
-        return self.surrogate.view.batch(
-            self.radius.multiplier(self.statistics),
-            None if sized else self.rule,
-            self.batch_points(),
-            self._selectable(),
-            self.record,
-            self.generator,
+        rule = None if sized else self.rule
+        rest = self._selectable(), self.record, self.generator
+        multipliers = [self.radius.multiplier(each) for each in self._statistics]
+        if len(multipliers) == 1:
+            points = self.batch_points()
+            one: Surrogate = self.surrogate
+            return one.view.batch(multipliers[0], rule, points, *rest)
+        offsets = [self.radius.offset(each) for each in self._statistics]
+        several: OutcomeSurrogates = self.surrogate
+        return several.batch(
+            [Width(*each) for each in zip(multipliers, offsets, strict=True)],
+            rule,
+            self._points_of_outcomes(),
+            *rest,
+            self._stated or Preference.of(self.record, self._num_learned),
+            self._trials.num_proposed,
         )
+
+    def _points_of_outcomes(self) -> list[list[int]]:
+        """For each outcome `batch_points` less those it was learned at already."""
+        record, start = self.record, self._num_learned
+        trials = {t.id: t.point for t in [*record.told_since(start), *self._trials]}
+        is_known = {id: record.measured(id, start) for id in trials}
+        return [
+            [trials[id] for id in sorted(trials) if not is_known[id][outcome]]
+            for outcome in range(len(record.outcomes))
+        ]
 
     def _is_batch_over(self) -> bool:
         """Whether the rule ends a batch of the points in progress."""
@@ -270,10 +325,10 @@ class UCBStrategy(ModelStrategy[Surrogate]):
 
     def _sample_uncertainty(self, limit: int) -> list[int]:
         """The next points of Algorithm 3; none once the variances are small enough."""
-        largest = self.statistics.lam / float(self.min_batch_width or 1)
+        largest = self._statistics[0].lam / float(self.min_batch_width or 1)
         if self.box is not None:
             return self._sample_box(self.box, min(limit, MAX_BOX_BATCH), largest)
-        surrogate, lam = self.surrogate, self.statistics.lam
+        surrogate, lam = self.surrogate, self._statistics[0].lam
         prior = Prior(surrogate.view.prior.covar_module, lam, mean_module=ZeroMean())
         pool = exact_pool(surrogate.source.inputs(self.candidates), prior)
         if len(self.record) > 0:
@@ -312,33 +367,50 @@ class UCBStrategy(ModelStrategy[Surrogate]):
         return chosen
 
     def _learn_in_order(self) -> None:
-        """Steps 1-4 of a batch's end, in the order of Algorithm 1.
+        """Steps 1-4 of a batch's end, in the order of Algorithm 1, for each outcome."""
+        records = each_outcome(self.record)
+        parts, statistics = zip(
+            *map(self._learned, self.surrogate.parts, self._statistics, records),
+            strict=True,
+        )
+        self._announce_horizon(statistics)
+        self._statistics = statistics
+        self.surrogate = self.surrogate.with_parts(parts)
+
+    def _learned(
+        self, before: Surrogate, statistics: RadiusStatistics, record: Evaluations
+    ) -> tuple[Surrogate, RadiusStatistics]:
+        """One outcome's surrogate and statistics with all of its feedback.
 
         The log-determinant and the inducing set are taken with the variances from
         before the feedback; then the posterior is built.
         """
-        record, before = self.record, self.surrogate
-        new = record.point[self._num_learned :]
-        leverage = _finite(before.view.variance(record, new)) / self.statistics.lam
-        statistics = self.statistics.add_batch(leverage)
+        num_learned = record.count(self._num_learned)
+        new = record.point[num_learned:]
+        if not len(new):
+            return before, statistics
+        leverage = _finite(before.view.variance(record, new)) / statistics.lam
+        statistics = statistics.add_batch(leverage)
         factor = self.radius.lengthscale_factor(statistics)
         surrogate = before.learn(record, self.generator, factor)
         _finite(surrogate.view.variance(record, new))
         is_other = surrogate.view.prior is not before.view.prior
         if is_other:
             statistics = replace(statistics, lam=surrogate.view.prior.lam)
-        if self._num_learned == 0 or is_other:
-            statistics = self._with_chain_rule(statistics, surrogate, is_other)
-        self._announce_horizon(statistics.num_evaluations)
-        self.statistics = self._with_evidence(statistics, surrogate)
-        self.surrogate = surrogate
+        if num_learned == 0 or is_other:
+            statistics = _with_chain_rule(statistics, surrogate, record, is_other)
+        return surrogate, self._with_evidence(statistics, surrogate, record)
 
-    def _announce_horizon(self, num_evaluations: int) -> None:
+    def _announce_horizon(self, statistics: Sequence[RadiusStatistics]) -> None:
         """Say so, once, where feedback goes beyond what the constants are for."""
-        most, before = self.num_evaluations, self.statistics.num_evaluations
-        if most is not None and before <= most < num_evaluations:
+        before, now = (
+            max(each.num_evaluations for each in those)
+            for those in (self._statistics, statistics)
+        )
+        most = self.num_evaluations
+        if most is not None and before <= most < now:
             warnings.warn(
-                f"Got {num_evaluations} evaluations, more than the horizon "
+                f"Got {now} evaluations, more than the horizon "
                 f"num_evaluations={most}: what is proved with constants='theory' ends "
                 "here. Build the strategy with a longer one, and tell it the history.",
                 BotorchWarning,
@@ -346,10 +418,10 @@ class UCBStrategy(ModelStrategy[Surrogate]):
             )
 
     def _with_evidence(
-        self, statistics: RadiusStatistics, surrogate: Surrogate
+        self, statistics: RadiusStatistics, surrogate: Surrogate, record: Evaluations
     ) -> RadiusStatistics:
         """What the radius wants to know of the new posterior itself."""
-        radius, record = self.radius, self.record
+        radius = self.radius
         if radius.needs_leverage_sum:
             values = record.folded()
             variance = _finite(surrogate.view.variance(record, values.point))
@@ -365,42 +437,23 @@ class UCBStrategy(ModelStrategy[Surrogate]):
             statistics = radius.update(statistics, mean_norm)
         return statistics
 
-    def _with_chain_rule(
-        self, statistics: RadiusStatistics, surrogate: Surrogate, is_other_prior: bool
-    ) -> RadiusStatistics:
-        r"""The sums over all feedback, by the chain rule where that is smaller.
-
-        Data that a strategy starts from were not chosen as one batch under the prior:
-        their :math:`\sum_s \log(1 + v_s)` with sequential variances is the information
-        gain, and :math:`\log(1 + 3 v) \le 3 \log(1 + v)`. Under other hyperparameters
-        than before, the old sums and norms mean nothing.
-        """
-        gain = surrogate.view.information_gain(self.record)
-        most = float("inf")
-        log_det = most if is_other_prior else statistics.log_det_sum
-        inflated = most if is_other_prior else statistics.log_det_sum_inflated
-        return replace(
-            statistics,
-            log_det_sum=min(log_det, gain),
-            log_det_sum_inflated=min(inflated, 3 * gain),
-            norm_lower_bound=0.0 if is_other_prior else statistics.norm_lower_bound,
-        )
-
     def _describe(self) -> BatchRecord:
-        return replace(
-            super()._describe(), beta=self.radius.botorch_beta(self.statistics)
-        )
+        betas = [self.radius.botorch_beta(each) for each in self._statistics]
+        return replace(super()._describe(), beta=max(betas))
 
     def _state(self) -> dict[str, Any]:
+        own = [asdict(each) for each in self._statistics]
         return super()._state() | {
-            "statistics": asdict(self.statistics),
+            "statistics": own[0] if len(own) == 1 else own,
             "is_initializing": self._is_initializing,
             "is_single_said": self._is_single_said,
         }
 
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)
-        self.statistics = RadiusStatistics(**state["statistics"])
+        own = state["statistics"]
+        each = [own] if isinstance(own, dict) else own
+        self._statistics = tuple(RadiusStatistics(**values) for values in each)
         self._is_initializing = state["is_initializing"]
         self._is_single_said = state["is_single_said"]
 
@@ -452,6 +505,40 @@ def _unique_or_repeated(unique: bool | None, rule: Rule) -> bool | None:
             "once or several times. Leave one of them out."
         )
     return False
+
+
+def _refuse_several(outcomes: Outcomes, what: str) -> None:
+    """Refuse what there is for one outcome alone."""
+    if len(outcomes) > 1:
+        raise UnsupportedError(
+            f"Got {len(outcomes)} outcomes and asked for {what}, which there is for "
+            "one outcome alone. Leave it out."
+        )
+
+
+def _with_chain_rule(
+    statistics: RadiusStatistics,
+    surrogate: Surrogate,
+    record: Evaluations,
+    is_other_prior: bool,
+) -> RadiusStatistics:
+    r"""The sums over all feedback, by the chain rule where that is smaller.
+
+    Data that a strategy starts from were not chosen as one batch under the prior: their
+    :math:`\sum_s \log(1 + v_s)` with sequential variances is the information gain, and
+    :math:`\log(1 + 3 v) \le 3 \log(1 + v)`. Under other hyperparameters than before,
+    the old sums and norms mean nothing.
+    """
+    gain = surrogate.view.information_gain(record)
+    most = float("inf")
+    log_det = most if is_other_prior else statistics.log_det_sum
+    inflated = most if is_other_prior else statistics.log_det_sum_inflated
+    return replace(
+        statistics,
+        log_det_sum=min(log_det, gain),
+        log_det_sum_inflated=min(inflated, 3 * gain),
+        norm_lower_bound=0.0 if is_other_prior else statistics.norm_lower_bound,
+    )
 
 
 def _finite(variance: Tensor) -> Tensor:

@@ -225,6 +225,18 @@ class Outcomes:
             return {"minimize": self.minimize[0]}
         return {"outcomes": fingerprint(self.parts, "outcomes")}
 
+    def best_between(self, lower: Tensor, upper: Tensor) -> Tensor:
+        """The best of all values between bounds, each `... x k`.
+
+        An objective's is its upper bound; a constraint's is as far inside of its
+        limits as it can be, so that it is within them if any value between is.
+        """
+        columns = list(self.constraints)
+        best, middle = upper.clone(), self.limits.to(upper).mean(0)
+        nearest = torch.maximum(middle, lower[..., columns])
+        best[..., columns] = torch.minimum(nearest, upper[..., columns])
+        return best
+
     def violations(
         self, Y: Tensor, spread: Tensor | None = None, margin: float = 0.0
     ) -> Tensor:

@@ -48,19 +48,34 @@ class Preference:
     spread: Tensor
 
     @classmethod
-    def of(cls, record: RunRecord) -> "Preference":
+    def of(cls, record: RunRecord, size: int | None = None) -> "Preference":
         """The preference that a record's outcomes state, in units of what was measured.
 
         Objectives are in units of how far the best value is above the reference point,
         constraints in standard deviations. O(n_u) and a sort for each objective.
+
+        Args:
+            record: What was measured.
+            size: Look at the first reports alone; None for all.
         """
         outcomes = record.outcomes
-        Y = record.means()[1]
+        Y = record.means(size)[1]
         reference = reference_point(outcomes, Y)
         best = _at_best(Y[:, list(outcomes.objectives)])
         scale = _positive(best - reference, _spread(Y[:, list(outcomes.objectives)]))
         spread = _spread(Y[:, list(outcomes.constraints)])
         return cls(outcomes, reference, scale, spread)
+
+    @classmethod
+    def stated(cls, outcomes: Outcomes) -> "Preference":
+        """The preference before any feedback, in the outcomes' own units.
+
+        The reference point has the thresholds, and zero where there is none.
+        """
+        reference = reference_point(outcomes, torch.empty(0, len(outcomes)).double())
+        ones = torch.ones(len(outcomes), dtype=torch.double)
+        units = ones[list(outcomes.objectives)], ones[list(outcomes.constraints)]
+        return cls(outcomes, reference, *units)
 
     def draw_weights(self, num: int) -> Tensor:
         """`num x o` points of the positive part of the unit sphere."""

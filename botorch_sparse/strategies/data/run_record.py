@@ -285,6 +285,9 @@ class Evaluations(Protocol):
     def folded(self, size: int | None = None) -> FoldedEvaluations:
         """The first reports by point."""
 
+    def count(self, size: int) -> int:
+        """How many of the first `size` reports of the record are its own."""
+
     def points(self, number: Tensor, there: Tensor | None = None) -> Tensor:
         """Coordinates of point numbers."""
 
@@ -374,6 +377,10 @@ class RunRecord:
         """`n` values of the first outcome."""
         return self._Y.values[:, 0]
 
+    def count(self, size: int) -> int:
+        """How many of the first reports are its own: all; see `OneOutcome`."""
+        return size
+
     @property
     def num_evaluations(self) -> int:
         """Number of evaluations: reports that are the first of their trial."""
@@ -425,10 +432,14 @@ class RunRecord:
         place = self._reports_of(id)[0]
         return Trial(id, int(self.point[place]), int(self.batch_number[place]))
 
-    def measured(self, trial: int) -> Tensor:
-        """Which of the `k` outcomes of a trial were told."""
-        places = self._reports_of(trial)
-        return ~self.Y[list(places)].isnan().all(0)
+    def measured(self, trial: int, size: int | None = None) -> Tensor:
+        """Which of the `k` outcomes of a trial were told, in the first `size` reports.
+
+        By default in all of them.
+        """
+        most = len(self) if size is None else size
+        places = [place for place in self._reports_of(trial) if place < most]
+        return ~self.Y[places].isnan().all(0)
 
     def _reports_of(self, trial: int) -> list[int]:
         """The places of what was told of a trial, ascending."""
@@ -476,15 +487,26 @@ class RunRecord:
         self._different.extend(new)
         return places
 
-    def means(self) -> tuple[Tensor, Tensor]:
+    def means(self, size: int | None = None) -> tuple[Tensor, Tensor]:
         """All points that were evaluated, with the means of their outcomes. O(n_u).
+
+        Args:
+            size: Of the first reports alone, in O(n); None for all.
 
         Returns:
             `n_u` numbers of points in the order of their first feedback, and `n_u x k`
             values of what is maximized, NaN where an outcome was not measured.
         """
-        _, total, count = self._present_sums()
-        return self._different.values, (total / count).mT  # 0 / 0 is NaN
+        if size is None or size >= len(self):
+            _, total, count = self._present_sums()
+        else:
+            place = self._labels.values[:size, 2]
+            num = int(place.max()) + 1 if size else 0
+            total = torch.zeros(len(self.outcomes), num, dtype=torch.double)
+            count = total.clone()
+            _add_reports(total, count, place, self.Y[:size])
+        points = self._different.values[: total.shape[-1]]
+        return points, (total / count).mT  # 0 / 0 is NaN
 
     def folded(self, size: int | None = None, outcome: int = 0) -> FoldedEvaluations:
         """The first reports by point; all of them in O(n_u), for `n_u` points.
@@ -504,12 +526,8 @@ class RunRecord:
         if start < len(self):
             more = total.new_zeros(len(total), self.num_different - total.shape[-1])
             total, count = torch.cat([total, more], -1), torch.cat([count, more], -1)
-            place, Y = self._labels.values[start:, 2], self.Y[start:]
-            for outcome, values in enumerate(Y.unbind(-1)):
-                is_there = ~values.isnan()
-                at = place[is_there].numpy()
-                np.add.at(total[outcome].numpy(), at, values[is_there].numpy())
-                np.add.at(count[outcome].numpy(), at, 1.0)
+            place = self._labels.values[start:, 2]
+            _add_reports(total, count, place, self.Y[start:])
             self._sums = (len(self), total, count)
         return self._sums
 
@@ -681,6 +699,22 @@ class OneOutcome:
     def add_point(self, x: Tensor) -> int:
         """The number of a point; see `RunRecord.add_point`."""
         return self.record.add_point(x)
+
+
+def each_outcome(record: RunRecord) -> list[Evaluations]:
+    """The outcomes of a record one by one; the record itself if there is one."""
+    if len(record.outcomes) == 1:
+        return [record]
+    return [OneOutcome(record, column) for column in range(len(record.outcomes))]
+
+
+def _add_reports(total: Tensor, count: Tensor, place: Tensor, Y: Tensor) -> None:
+    """Add `n x k` values at `n` places to sums and counts, `k x n_u` each."""
+    for outcome, values in enumerate(Y.unbind(-1)):
+        is_there = ~values.isnan()
+        at = place[is_there].numpy()
+        np.add.at(total[outcome].numpy(), at, values[is_there].numpy())
+        np.add.at(count[outcome].numpy(), at, 1.0)
 
 
 def evaluations_at(

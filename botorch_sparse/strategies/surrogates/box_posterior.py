@@ -1,11 +1,13 @@
 """The posterior of a box: a BoTorch model."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Self
 
 import torch
+from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions.warnings import OptimizationWarning
 from botorch.models import SingleTaskGP
 from botorch.optim import optimize_acqf
@@ -25,6 +27,7 @@ from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.domain import TableDomain, draw_seed
+from botorch_sparse.strategies.data.preference import Preference
 from botorch_sparse.strategies.data.run_record import Evaluations, FoldedEvaluations
 from botorch_sparse.strategies.local_maximization import of_points, thorough
 from botorch_sparse.strategies.surrogates.prior import Prior
@@ -173,7 +176,7 @@ class BoxPosterior(DomainPosterior):
                     acqf = of_points(partial(_values_on, path))
                     X, _ = optimize_acqf(acqf, q=1, **options)
                 else:
-                    X = _joint_maximizer(joint, options)
+                    X = _joint_path_maximizer(joint, options)
                 chosen.append(record.add_point(self.box.clamp(X)[0]))
                 if not continues(len(chosen)):
                     break
@@ -210,13 +213,8 @@ def _values_on(path: SamplePath, X: Tensor) -> Tensor:
     return path(X)[0]
 
 
-def _joint_maximizer(joint: JointOutcomes, options: dict[str, Any]) -> Tensor:
-    """Where one path of each outcome is best together, `1 x d`.
-
-    While the restarts climb, violations of constraints are a penalty, and kinks of
-    both are smoothed, which halves the steps. Of where they end the best one is chosen
-    by the preference itself.
-    """
+def _joint_path_maximizer(joint: JointOutcomes, options: dict[str, Any]) -> Tensor:
+    """Where one path of each outcome is best together, `1 x d`."""
     preference, models = joint.preference, [view.model for view in joint.views]
     if not any(models):
         raise no_data()
@@ -231,6 +229,33 @@ def _joint_maximizer(joint: JointOutcomes, options: dict[str, Any]) -> Tensor:
     def outcomes(X: Tensor) -> Tensor:
         return joint.stack([path and path(X) for path in paths])
 
+    def maximizers(acqf: AcquisitionFunction, **more: Any) -> tuple[Tensor, Tensor]:
+        more["options"] = more["options"] | options["options"]
+        return optimize_acqf(acqf, q=1, **options | more)
+
+    return joint_maximizer(outcomes, preference, weights, maximizers)
+
+
+def joint_maximizer(
+    outcomes: Callable[[Tensor], Tensor],
+    preference: Preference,
+    weights: Tensor,
+    maximizers: Callable[..., tuple[Tensor, Tensor]],
+) -> Tensor:
+    """Where functions of a box are best together, `1 x d`.
+
+    While the restarts climb, violations of constraints are a penalty, and kinks of
+    both are smoothed, which halves the steps. Of where they end the best one is chosen
+    by the preference itself.
+
+    Args:
+        outcomes: From `q x d` points to `1 x q x k` values.
+        preference: Which of them are better.
+        weights: A scalarization, `1 x o`.
+        maximizers: `optimize_acqf` of a function, whose further arguments and options
+            are the user's where these are given.
+    """
+
     def climb(X: Tensor) -> Tensor:
         Y = outcomes(X)
         violation = preference.violation(Y, MARGIN)
@@ -238,15 +263,15 @@ def _joint_maximizer(joint: JointOutcomes, options: dict[str, Any]) -> Tensor:
         value = preference.value(Y, weights.unsqueeze(-2), SMOOTHING)
         return (value - PENALTY * penalty)[0]
 
-    options = options | {
-        "return_best_only": False,
-        "retry_on_optimization_warning": False,
-        "options": {"maxiter": MAX_STEPS, **options["options"]},
-    }
     with warnings.catch_warnings():
         # A line search that ends at an edge of the smallest term, or of the penalty.
         warnings.simplefilter("ignore", category=OptimizationWarning)
-        X, _ = optimize_acqf(of_points(climb), q=1, **options)
+        X, _ = maximizers(
+            of_points(climb),
+            return_best_only=False,
+            retry_on_optimization_warning=False,
+            options={"maxiter": MAX_STEPS},
+        )
     X = X.squeeze(-2)
     with torch.no_grad():
         levels = [each[0] for each in preference.levels(outcomes(X), weights)]

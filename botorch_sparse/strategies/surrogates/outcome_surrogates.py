@@ -1,19 +1,36 @@
 """One surrogate for each of several outcomes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
+from botorch.utils.sampling import manual_seed
 from torch import Tensor
 
-from botorch_sparse.batching.rules import ContinueFunction, always_continue
+from botorch_sparse.batching.acquisition_batch import BoxBatch
+from botorch_sparse.batching.rules import (
+    ContinueFunction,
+    GrowingBatch,
+    Rule,
+    always_continue,
+)
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.strategies.data.domain import Domain, TableDomain
+from botorch_sparse.strategies.data.domain import Domain, TableDomain, draw_seed
 from botorch_sparse.strategies.data.preference import Preference
-from botorch_sparse.strategies.data.run_record import OneOutcome, RunRecord
+from botorch_sparse.strategies.data.run_record import (
+    Evaluations,
+    RunRecord,
+    each_outcome,
+)
+from botorch_sparse.strategies.surrogates.joint_batch import (
+    JointBoxBatch,
+    JointTableBatch,
+    OptimisticOrder,
+    Width,
+)
 from botorch_sparse.strategies.surrogates.surrogate import JointOutcomes, Surrogate
 
 
@@ -56,7 +73,8 @@ class OutcomeSurrogates:
     def predict(self, X: Tensor, record: RunRecord) -> tuple[Tensor, Tensor]:
         """Means and standard deviations of `q x d` points, `q x k`."""
         pairs = [
-            p.predict(X, r) for p, r in zip(self.parts, _each(record), strict=True)
+            p.predict(X, r)
+            for p, r in zip(self.parts, each_outcome(record), strict=True)
         ]
         mean, sd = (torch.stack(each, dim=-1) for each in zip(*pairs, strict=True))
         return mean, sd
@@ -65,7 +83,7 @@ class OutcomeSurrogates:
         """How far each is from the exact posterior."""
         return tuple(
             part.certificate(one)
-            for part, one in zip(self.parts, _each(record), strict=True)
+            for part, one in zip(self.parts, each_outcome(record), strict=True)
         )
 
     def clear(self) -> None:
@@ -93,6 +111,57 @@ class OutcomeSurrogates:
         return views[0].maximizers(
             num_paths, selectable, record, generator, continues, joint
         )
+
+    def batch(
+        self,
+        widths: Sequence[Width],
+        rule: Rule | None,
+        pending: Sequence[list[int]],
+        selectable: SelectableRows,
+        record: RunRecord,
+        generator: torch.Generator,
+        preference: Preference,
+        first: int,
+    ) -> GrowingBatch:
+        """Start a batch by upper confidence bounds on all outcomes.
+
+        Args:
+            widths: How far bounds are from the means, for each outcome.
+            rule: What ends each outcome's batch, and with it this one.
+            pending: For each outcome the points that are in it from the start.
+            selectable: Which rows may be chosen; excluded ones on the host.
+            record: Gives points of a box their numbers.
+            generator: Source of randomness.
+            preference: What is wanted of the outcomes.
+            first: Number of the batch's next point in the run. Its scalarization is
+                drawn by that, so that a batch is the same however it is asked for.
+        """
+        views, records = [p.view for p in self.parts], each_outcome(record)
+        fork = torch.Generator()
+        fork.set_state(generator.get_state())
+        seed = draw_seed(fork)
+
+        def draw_weights(place: int) -> Tensor:
+            with manual_seed(seed + first + place):
+                return preference.draw_weights(1)
+
+        batches = [
+            view.batch(width.multiplier, rule, points, selectable, one, generator)
+            if len(one)
+            else None
+            for view, width, points, one in zip(
+                views, widths, pending, records, strict=True
+            )
+        ]
+        order = OptimisticOrder(
+            JointOutcomes(tuple(views), preference), widths, draw_weights
+        )
+        is_box = any(isinstance(batch, BoxBatch) for batch in batches)
+        return (JointBoxBatch if is_box else JointTableBatch)(order, batches)
+
+    def with_parts(self, parts: Sequence[Surrogate]) -> Self:
+        """With other surrogates of the outcomes."""
+        return replace(self, parts=tuple(parts))
 
     def config(self, domain: Domain) -> dict[str, Any]:
         """Plain values for a state to agree on."""
@@ -126,13 +195,8 @@ class OutcomeSurrogates:
         )
 
     def _changed(
-        self, record: RunRecord, change: Callable[[Surrogate, OneOutcome], Surrogate]
+        self, record: RunRecord, change: Callable[[Surrogate, Evaluations], Surrogate]
     ) -> Self:
         """With each part replaced."""
-        pairs = zip(self.parts, _each(record), strict=True)
+        pairs = zip(self.parts, each_outcome(record), strict=True)
         return replace(self, parts=tuple(change(part, one) for part, one in pairs))
-
-
-def _each(record: RunRecord) -> list[OneOutcome]:
-    """The outcomes of a record, one by one."""
-    return [OneOutcome(record, column) for column in range(len(record.outcomes))]

@@ -308,6 +308,15 @@ class Surrogate:
     is_noise_known: bool = False
 
     @property
+    def parts(self) -> "tuple[Surrogate, ...]":
+        """The surrogates of all outcomes: this one; see `OutcomeSurrogates`."""
+        return (self,)
+
+    def with_parts(self, parts: "Sequence[Surrogate]") -> "Surrogate":
+        """With another surrogate of the outcome: that one."""
+        return parts[0]
+
+    @property
     def source(self) -> PriorSource:
         """Makes the prior."""
         return self.view.source

@@ -1,0 +1,204 @@
+r"""A batch that is chosen by confidence bounds on several outcomes together.
+
+Each outcome has a batch of its own, whose points shrink its variances by its own
+rank-one updates, and bounds :math:`l_j(x) \le f_j(x) \le u_j(x)` with a radius of its
+own. A point is *optimistically feasible* if each constraint's bounds reach its limits.
+Among these points the next one maximizes a random scalarization
+:math:`s_\lambda(u(x))` of the objectives' upper bounds, with a new :math:`\lambda` for
+each point ([Xu2023]_ Algorithm 1 with one objective, [ZhangGolovin2020]_ for several).
+Where no point is optimistically feasible, the smallest total violation decides.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
+from botorch_sparse.acquisition.ratios import LocalBound
+from botorch_sparse.batching.acquisition_batch import BoxBatch
+from botorch_sparse.batching.rules import (
+    ContinueFunction,
+    GrowingBatch,
+    always_continue,
+)
+from botorch_sparse.pools.table_batch import TableBatch
+from botorch_sparse.strategies.surrogates.box_posterior import joint_maximizer
+from botorch_sparse.strategies.surrogates.surrogate import JointOutcomes
+
+
+class Width(NamedTuple):
+    """How far bounds are from the mean.
+
+    Attributes:
+        multiplier: What multiplies the standard deviation.
+        offset: What is added to that, in units of the prior's scale.
+    """
+
+    multiplier: float
+    offset: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class OptimisticOrder:
+    """Which points are best by bounds on all outcomes.
+
+    Attributes:
+        joint: The outcomes, and what is wanted of them.
+        widths: `k` of them.
+        draw_weights: The `1 x o` weights of a point of the batch, by its place there.
+    """
+
+    joint: JointOutcomes
+    widths: Sequence[Width]
+    draw_weights: Callable[[int], Tensor]
+
+    def values(self, bounds: "Sequence[MeanAndUpper | None]") -> Tensor:
+        """The best values between bounds in the feedback's units, `1 x q x k`.
+
+        Args:
+            bounds: `k` of them, in the views' units; None for an outcome without data.
+        """
+        lower, upper = list[Tensor | None](), list[Tensor | None]()
+        for each, width in zip(bounds, self.widths, strict=True):
+            if each is None:
+                lower.append(None)
+                upper.append(None)
+            else:
+                mean, bound = each.mean.double(), each.upper.double() + width.offset
+                lower.append((2.0 * mean - bound).unsqueeze(0))
+                upper.append(bound.unsqueeze(0))
+        outcomes = self.joint.preference.outcomes
+        return outcomes.best_between(self.joint.stack(lower), self.joint.stack(upper))
+
+
+class MeanAndUpper(NamedTuple):
+    """Means of `q` points, and with a multiple of the standard deviation on top."""
+
+    mean: Tensor
+    upper: Tensor
+
+
+class JointBatch(GrowingBatch):
+    """The batches of `k` outcomes as one, which ends when the first of them ends.
+
+    As a view for rules it is as far as the outcome whose variances have shrunk most;
+    variances are in units of the noise.
+
+    Args:
+        order: Which points are best.
+        batches: `k` batches of the same points; None for an outcome without data.
+    """
+
+    def __init__(
+        self, order: OptimisticOrder, batches: Sequence[GrowingBatch | None]
+    ) -> None:
+        super().__init__(1.0, None)
+        self.order = order
+        self.batches = tuple(batches)
+        self.known = tuple(batch for batch in batches if batch is not None)
+
+    @override
+    def append(self, row: int) -> None:
+        for batch in self.known:
+            batch.append(row)
+        self.rows.append(row)
+        self.variances.append(max(b.variances[-1] / b.noise for b in self.known))
+        before = [b.variances_before[-1] / b.noise for b in self.known]
+        self.variances_before.append(max(before))
+        self.sum_ratio_before = self.sum_ratio
+        self.sum_ratio = max(batch.sum_ratio for batch in self.known)
+        self.product_ratio = max(batch.product_ratio for batch in self.known)
+
+    @property
+    @override
+    def is_exhausted(self) -> bool:
+        return all(batch.is_exhausted for batch in self.known)
+
+    @override
+    def is_over(self) -> bool:
+        return any(batch.is_over() for batch in self.known)
+
+    @override
+    def _largest_local(self, covariance: LocalBound, threshold: float) -> float:
+        bounds = [batch.local_ratio(covariance, threshold) for batch in self.known]
+        return max(map(float, bounds))
+
+    @property
+    def weights(self) -> Tensor:
+        """The scalarization of the next point, `1 x o`."""
+        return self.order.draw_weights(self.size)
+
+
+class JointTableBatch(JointBatch):
+    """Points among the rows of a table, the lowest of equals.
+
+    Cost: O(A m) for each outcome and point, and O(A k) more.
+    """
+
+    batches: tuple[TableBatch | None, ...]  # type: ignore[assignment]
+    known: tuple[TableBatch, ...]  # type: ignore[assignment]
+
+    @override
+    def argmax(self) -> int:
+        levels = self._levels()
+        shard = self.known[0].points.shard
+        best = shard.ranks.max(levels.amax(-1)) > -torch.inf
+        level = levels[int(best.int().argmax())]
+        row = int(level.argmax())
+        return shard.ranks.argmax(float(level[row]), shard.start + row)
+
+    @torch.no_grad()
+    def _levels(self) -> Tensor:
+        """What is maximized level by level, `l x a`; minus infinity where closed."""
+        bounds = [
+            MeanAndUpper(batch.points.all_moments().mean, batch.values())
+            if batch is not None
+            else None
+            for batch in self.batches
+        ]
+        Y = self.order.values(bounds)
+        weights = self.weights.to(Y.device)
+        levels = torch.cat(self.order.joint.preference.levels(Y, weights))
+        levels = levels.where(~levels.isnan(), 0.0)  # of no objective that is known
+        is_open = next(each for each in bounds if each is not None).upper > -torch.inf
+        return levels.where(is_open, -torch.inf)
+
+
+class JointBoxBatch(JointBatch):
+    """Points of a box, each by `optimize_acqf`: O(m^2) for each outcome and look."""
+
+    batches: tuple[BoxBatch | None, ...]  # type: ignore[assignment]
+    known: tuple[BoxBatch, ...]  # type: ignore[assignment]
+
+    @override
+    def choose(
+        self, limit: int, continues: ContinueFunction = always_continue
+    ) -> list[int]:
+        return super().choose(self.known[0].most_of(limit), continues)
+
+    @override
+    def argmax(self) -> int:
+        first, preference = self.known[0], self.order.joint.preference
+        X = joint_maximizer(self._values, preference, self.weights, first.maximizers)
+        row = first.add(X)
+        for batch in self.known[1:]:
+            batch.add(X, row)
+        return row
+
+    def _values(self, X: Tensor) -> Tensor:
+        """The best values between bounds at `q x d` points, `1 x q x k`."""
+        bounds = list[MeanAndUpper | None]()
+        for batch, width in zip(self.batches, self.order.widths, strict=True):
+            if batch is None:
+                bounds.append(None)
+                continue
+            assert isinstance(batch.acqf, BatchUpperConfidenceBound)
+            f = batch.frozen.features(X)
+            variance = batch.frozen.present_variance(f)
+            mean, sd = batch.acqf.moments(X, f, variance)
+            bounds.append(MeanAndUpper(mean, mean + width.multiplier * sd))
+        return self.order.values(bounds)

@@ -64,15 +64,37 @@ class BBKB(UCBStrategy):
     inducing point, `m` is of the order of `q-bar` times the effective dimension, and
     the radius is several times wider.
 
+    **Several outcomes** (`outcomes=[Objective("yield"), Constraint("cost", upper=3)]`)
+    are chosen by as `UCBStrategy` says. With `constants="theory"` each of the k has
+    `delta / k`, so that with probability :math:`1 - \delta` all of them are inside of
+    their bounds, :math:`|f_j - \mu_j| \le \beta_j \sigma_j`. Points that are feasible
+    are optimistically feasible then, and for each point `x` that is chosen while some
+    are ([Xu2023]_):
+
+    - one objective is at most :math:`2 \beta \sigma(x)` below the best feasible point,
+    - several have :math:`\max_x s_\lambda(f) - s_\lambda(f(x)) \le
+      \max_i 2 \beta_i \sigma_i(x) / \lambda_i` for the scalarization of that point,
+      the step from bounds to hypervolume regret ([Paria2019]_, [ZhangGolovin2020]_),
+    - outcome j violates its limits by at most :math:`2 \beta_j \sigma_j(x)`.
+
+    Where all outcomes of all points are measured, each sum of :math:`2 \beta_j
+    \sigma_j` over T points is bounded as the regret in Theorem 2: so is the cumulative
+    regret of one objective, and the cumulative violation of each constraint. A table
+    without an optimistically feasible row has, with the same probability, no feasible
+    one. Of what `UCBStrategy` can do, a reference point that is inferred is refused:
+    several objectives need thresholds.
+
     Args:
         candidates: `A x d` points to choose from; or give `bounds`.
         covar_module: The kernel; see `UCBStrategy`.
         lam: The regularizer lambda, as the posterior's noise variance, positive.
         noise_variance: Variance of the feedback's noise, for the radius; 1e-4 by
             default. With a kernel alone, as the next two; without one give `radius`.
+            Of several outcomes the largest, as the next one.
         norm_bound: Bound on the RKHS norm of the objective less the prior mean, for the
             radius; 1 by default.
-        delta: Failure probability of the radius, in (0, 1); 1e-3 by default.
+        delta: Failure probability of the radius, in (0, 1); 1e-3 by default. Several
+            outcomes share it alike.
         oversampling: The papers' q-bar, see `PosteriorVarianceSampler`: 2 by default;
             with theory constants what they ask for, or more.
         ratio_threshold: The papers' C-tilde, at least one; one gives batches of one.

@@ -12,6 +12,7 @@ import box_table
 import pytest
 import sbpe_problems
 import strategy_table
+import torch
 from torch import Tensor
 
 from botorch_sparse.acquisition import (
@@ -21,7 +22,12 @@ from botorch_sparse.acquisition import (
     UnknownHyperparameters,
 )
 from botorch_sparse.models.refit_schedule import RefitSchedule
-from botorch_sparse.strategies import Strategy, UncertaintyReduction
+from botorch_sparse.strategies import (
+    Constraint,
+    Objective,
+    Strategy,
+    UncertaintyReduction,
+)
 
 
 class Case(NamedTuple):
@@ -83,13 +89,38 @@ STARTS = {
         if name in ("table-bkb", "table-gpbucb-sum", "table-bbkb-inferred", "box-bkb")
     },
 }
-ALL = CASES | INFERRED | STARTS
+OUTCOMES = [
+    Objective("yield"),
+    Objective("cost", minimize=True),
+    Constraint("waste", upper=0.3),
+]
+
+
+def three_outcomes(objective: Callable[[Tensor], Tensor], X: Tensor) -> Tensor:
+    """`b x 3` values; about half of the points keep to the constraint."""
+    values = objective(X)
+    return torch.stack([values, X[:, 0] + 0.5 * X[:, 1], values.square()], dim=-1)
+
+
+SEVERAL = {
+    f"{name}-several": Case(
+        partial(make, outcomes=OUTCOMES), partial(three_outcomes, objective), start
+    )
+    for name, (make, objective, start) in (CASES | INFERRED).items()
+    if name
+    in (
+        *("table-random", "table-thompson", "table-thompson-inferred"),
+        *("box-random", "box-thompson", "box-thompson-inferred"),
+    )
+}
+ALL = CASES | INFERRED | STARTS | SEVERAL
 # One of each family, and each that chooses, learns or is saved otherwise.
 SAMPLE = {
     *(f"table-{name}" for name in ("bbkb-global-local", "gpucb", "thompson", "random")),
     *(f"box-{name}" for name in ("bbkb-inferred", "gpucb", "gssbo-dynamic", "regions")),
     *(f"sbpe-{name}" for name in ("every", "box", "inferred")),
     *("table-thompson-inferred", "reduction", "initializing"),
+    *("table-random-several", "table-thompson-several", "box-thompson-several"),
     *("table-bkb-unknown", "table-bkb-doubled", "table-gpbucb-sum-doubled"),
 }
 

@@ -231,7 +231,7 @@ class ModelStrategy(Strategy, Generic[S]):
         at_least = 1 if self._num_learned == 0 else 0
         if at_least and self._largest_batch() < MAX_BATCH_SIZE:
             return self._largest_batch()
-        known = len(self.record) + len(self._trials)
+        known = self.record.num_evaluations + len(self._trials)
         if self.settings.num_initial == 1:
             return at_least
         missing = max(at_least, self.settings.num_initial - known)

@@ -22,6 +22,7 @@ import pytest
 import sbpe_problems
 import torch
 from botorch.exceptions import BotorchError, BotorchWarning, InputDataError
+from strategy_cases import ALL
 from strategy_table import (
     TABLE,
     are_alike,
@@ -288,7 +289,9 @@ def test_a_point_is_tried_once_more_with_the_next_batch() -> None:
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("executor", [None, "immediate"])
-@pytest.mark.parametrize("name", ["bbkb-global", "random", "sbpe", "regions"])
+@pytest.mark.parametrize(
+    "name", ["bbkb-global", "random", "sbpe", "regions", "several"]
+)
 def test_an_outage_costs_no_point(name: str, executor: Any, tmp_path: Any) -> None:
     """Run gives up, and goes on to the bits of a run without it, also from a file."""
     sbpe = sbpe_problems.TABLE["table"]
@@ -297,6 +300,8 @@ def test_an_outage_costs_no_point(name: str, executor: Any, tmp_path: Any) -> No
         f = sbpe_problems.objective
     elif name == "regions":
         make, f = box_table.TABLE[name], box_table.objective
+    elif name == "several":
+        make, f = several, partly
     options = {"progress": False, "catch": OSError, "batch_size": 3}
     options["executor"] = executor and Immediate()
     strategy, straight = make(seed=3), make(seed=3)
@@ -411,25 +416,36 @@ def interrupting(f: Callable[..., Any], call: int) -> Callable[..., Any]:
     return wrapped
 
 
+# A strategy of three outcomes, some of which are not measured.
+several = ALL["table-thompson-several"].make
+
+
+def partly(X: Tensor) -> Tensor:
+    Y = ALL["table-thompson-several"].objective(X)
+    Y[X[:, 0] > 0.5, 1] = Y[X[:, 1] > 0.5, 0] = torch.nan
+    return Y
+
+
 PLACES = ["objective", "point", "tell", "ask", "_learn", "_select", "callback", "save"]
 
 
 @pytest.mark.one_in(3)
-@pytest.mark.parametrize("name", ["bbkb-global", "random"])
+@pytest.mark.parametrize("name", ["bbkb-global", "random", "several"])
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("call", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_interrupted_by_ctrl_c(
     name: str, place: str, call: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run goes on to the bits of one that was left alone, here and from a file."""
-    strategy, path = TABLE[name](seed=3), tmp_path / "state.pt"
+    make, usual = TABLE.get(name, several), partly if name == "several" else objective
+    strategy, path = make(seed=3), tmp_path / "state.pt"
     options: dict[str, Any] = {"progress": False, "batch_size": 3}
     if place == "point":  # one by one: part of a batch is told
         options["catch"] = ZeroDivisionError
-    f, callback = objective, lambda *args: None
+    f, callback = usual, lambda *args: None
     with pytest.MonkeyPatch.context() as patch:
         if place in ("objective", "point"):
-            f = interrupting(objective, call)
+            f = interrupting(usual, call)
         elif place == "callback":
             callback = interrupting(callback, call)
         else:
@@ -437,10 +453,10 @@ def test_interrupted_by_ctrl_c(
             patch.setattr(type(strategy), place, interrupting(original, call))
         with pytest.raises(KeyboardInterrupt):
             strategy.run(f, 14, callbacks=[callback], checkpoint=path, **options)
-    resumed, straight = TABLE[name](seed=8).resume(path), TABLE[name](seed=3)
+    resumed, straight = make(seed=8).resume(path), make(seed=3)
     assert equal(resumed.state_dict(), strategy.state_dict())
     for s in (strategy, resumed, straight):
-        s.run(objective, 14, **options)
+        s.run(usual, 14, **options)
     assert are_alike(strategy, resumed, straight)
 
 

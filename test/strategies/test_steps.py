@@ -99,6 +99,8 @@ class Steps(RuleBasedStateMachine):
         self.batches: dict[int, int] = {}  # of trials
         self.failures: dict[int, int] = {}
         self.told: list[int] = []
+        self.measured: list[set[int]] = []  # the outcomes of what was told
+        self.names = self.strategy.record.outcomes.names or ("value",)
         self.numbers: list[int] = []  # of the batches of what was told
         self.left_out: set[int] = set()
         self.table: Tensor | None = None  # which took the place of the first one
@@ -188,11 +190,26 @@ class Steps(RuleBasedStateMachine):
             assert torch.equal(s.X_pending, s.history.points(s.pending))
             assert s.history.trial.tolist() == self.told
             assert s.history.batch_number.tolist() == self.numbers
-            assert torch.equal(s.history.Y, self.objective(s.history.X).reshape(-1))
+            Y = self.values_of(s.history.X, self.measured)
+            assert equal(s.history.Y.reshape(Y.shape), Y)
+            for column, name in enumerate(self.names):
+                assert s.history.missing(name).tolist() == self.missing(column)
             for id in self.pending:
                 assert s.trial(id).failures == self.failures.get(id, 0)
             assert s.box is None or bool(s.box.is_feasible(s.X_pending).all())
             assert self.left_out <= set(s.excluded_points) or s.box is not None
+
+    def values_of(self, X: Tensor, measured: list[set[int]]) -> Tensor:
+        """`b x k` outcomes of points, NaN where they are not measured."""
+        Y = self.objective(X).reshape(len(X), len(self.names))
+        for place, columns in enumerate(measured):
+            Y[place, [*{*range(len(self.names))} - columns]] = torch.nan
+        return Y
+
+    def missing(self, column: int) -> list[int]:
+        """The trials that were told without an outcome."""
+        told = zip(self.told, self.measured, strict=True)
+        return [id for id, measured in told if id >= 0 and column not in measured]
 
     def may_ask(self) -> bool:
         once = isinstance(self.strategy, UncertaintyReduction) and self.num_proposed > 0
@@ -229,12 +246,18 @@ class Steps(RuleBasedStateMachine):
             del self.pending[id]
         self.waiting = [id for id in self.waiting if id not in ids]
 
+    def some_outcomes(self, random: Any, known: set[int] = frozenset()) -> set[int]:
+        """Some of the outcomes that are not known, one at least."""
+        left = sorted({*range(len(self.names))} - known)
+        return {*random.sample(left, random.randint(1, len(left)))}
+
     @precondition(lambda self: self.pending)
     @rule(random=SEEDS, by=st.sampled_from(["ids", "points"]), how=DISTURBANCES)
     def tell(self, random: Any, by: str, how: tuple[Any, ...]) -> None:
         ids = self.some(random)
+        measured = [self.some_outcomes(random) for _ in ids]
         X = self.twin.history.points(torch.tensor([self.pending[id] for id in ids]))
-        Y = self.objective(X).reshape(-1)
+        Y = self.values_of(X, measured)
         if by == "points":  # of copies the oldest trial is meant
             left = sorted(self.pending)
             points = [self.pending[id] for id in ids]
@@ -244,17 +267,38 @@ class Steps(RuleBasedStateMachine):
                 left.remove(ids[-1])
         self.forget(ids)
         self.told += ids
+        self.measured += measured
         self.numbers += [self.batches[id] for id in ids]
         self.take(lambda s: s.tell(ids if by == "ids" else X, Y), how)
 
-    @rule(how=DISTURBANCES)
-    def tell_of_a_point_that_nobody_waits_for(self, how: tuple[Any, ...]) -> None:
+    def is_some_missing(self) -> bool:
+        return any(self.missing(column) for column in range(len(self.names)))
+
+    @precondition(is_some_missing)
+    @rule(random=SEEDS, how=DISTURBANCES)
+    def tell_later(self, random: Any, how: tuple[Any, ...]) -> None:
+        """Outcomes that were missing, of some trials in any order."""
+        left = {id for column in range(len(self.names)) for id in self.missing(column)}
+        ids = random.sample(sorted(left), random.randint(1, len(left)))
+        places = [self.told.index(id) for id in ids]
+        new = [self.some_outcomes(random, self.measured[place]) for place in places]
+        Y = self.values_of(self.twin.history.X[places], new)
+        for place, columns in zip(places, new, strict=True):
+            self.measured[place] |= columns
+        self.take(lambda s: s.tell(ids, Y), how)
+
+    @rule(random=SEEDS, how=DISTURBANCES)
+    def tell_of_a_point_that_nobody_waits_for(
+        self, random: Any, how: tuple[Any, ...]
+    ) -> None:
         X = self.twin.candidates[:1] + 2.0 + 0.1 * len(self.told)
         if (box := self.twin.box) is not None:
             X = box.sample(1, len(self.told) + 100)
         self.told.append(-1)
         self.numbers.append(-1)
-        self.take(lambda s: s.tell(X, self.objective(X).reshape(-1)), how)
+        self.measured.append(self.some_outcomes(random))
+        Y = self.values_of(X, self.measured[-1:])
+        self.take(lambda s: s.tell(X, Y), how)
 
     @precondition(lambda self: self.pending)
     @rule(random=SEEDS, retry=st.booleans(), how=DISTURBANCES)
@@ -313,7 +357,7 @@ class Steps(RuleBasedStateMachine):
     def bad_feedback(self, value: float) -> None:
         before = self.strategy.state_dict()
         with pytest.raises(InputDataError):
-            self.strategy.tell(self.strategy.X_pending[:1], [value])
+            self.strategy.tell(self.strategy.X_pending[:1], [[value] * len(self.names)])
         assert equal(self.strategy.state_dict(), before)
 
     def teardown(self) -> None:

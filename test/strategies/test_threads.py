@@ -14,6 +14,7 @@ import sbpe_problems
 import strategy_table
 import torch
 from botorch.exceptions import InputDataError
+from strategy_cases import SEVERAL
 from torch import Tensor
 
 from botorch_sparse.strategies import Batch, Strategy
@@ -39,6 +40,7 @@ CASES: dict[str, tuple[Callable[..., Strategy], Callable[[Tensor], Tensor]]] = {
         sbpe_problems.objective,
     ),
 }
+CASES |= {name: SEVERAL[name][:2] for name in SEVERAL if "inferred" not in name}
 TABLES = [name for name in CASES if name.startswith("table")]
 
 
@@ -86,7 +88,8 @@ def share(
     beside: Callable[[int, int], None],
 ) -> None:
     """Use a strategy from many threads, and compare its history with what was told."""
-    told: list[tuple[int, Tensor, float]] = []
+    told: list[tuple[int, Tensor, Tensor]] = []
+    num = len(strategy.record.outcomes)
 
     def work(seed: int) -> None:
         g = torch.Generator().manual_seed(seed)
@@ -99,10 +102,13 @@ def share(
                 strategy.fail(batch)
                 continue
             assert batch.ids is not None
-            Y = objective(batch.X).reshape(-1)
-            for i in torch.randperm(len(batch), generator=g).tolist():
-                strategy.tell(batch.ids[i : i + 1].tolist(), Y[i : i + 1])
-                told.append((int(batch.ids[i]), batch.X[i], float(Y[i])))
+            Y = objective(batch.X).reshape(len(batch), num)
+            for part in torch.randperm(len(batch) * num, generator=g).tolist():
+                i, outcome = divmod(part, num)  # one outcome of a trial at a time
+                y = torch.full((1, num), torch.nan, dtype=torch.double)
+                y[0, outcome] = Y[i, outcome]
+                strategy.tell([int(batch.ids[i])], y)
+            told.extend(zip(batch.ids.tolist(), batch.X, Y, strict=True))
             beside(seed, turn)
 
     with ThreadPoolExecutor(THREADS) as executor:
@@ -112,7 +118,8 @@ def share(
     at = {id: place for place, id in enumerate(history.trial.tolist())}
     assert sorted(at) == sorted(id for id, _, _ in told) and len(at) == len(history)
     for id, x, y in told:
-        assert torch.equal(history.X[at[id]], x) and float(history.Y[at[id]]) == y
+        assert torch.equal(history.X[at[id]], x)
+        assert torch.equal(history.Y[at[id]].reshape(num), y)
     assert len(strategy.pending) == 0 and len(told) >= 2 * THREADS
 
 
@@ -134,7 +141,7 @@ def look(strategy: Strategy) -> None:
     pending = {trial[0] for trial in state["pending"]}
     assert not pending & set(columns[3].tolist())
     assert strategy.X_pending.shape[-1] == 2
-    strategy.history.best()
+    assert not bool(strategy.history.pareto().values.isnan().any())
 
 
 def resumed(twins: list[Strategy], path: Path) -> Strategy:

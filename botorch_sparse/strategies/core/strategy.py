@@ -823,8 +823,7 @@ def _is_complete(draft: Strategy) -> bool:
     size, are_settled = draft.batch_size, draft._trials.are_settled
     if size is None or are_settled:
         return are_settled
-    told = draft.record.trial[draft._num_learned :] >= 0
-    return int(told.sum()) >= size
+    return int(draft.record.is_told_first(draft._num_learned).sum()) >= size
 
 
 def _learn_new(draft: Strategy) -> None:

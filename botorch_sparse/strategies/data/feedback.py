@@ -129,14 +129,24 @@ def _expected(
     ids: list[int], record: RunRecord, pending: PendingTrials, values: Tensor | None
 ) -> list[Trial]:
     """Pending trials, or trials of which these outcomes are still missing."""
-    if values is None or len(record.outcomes) == 1:
+    if values is None:
         return pending.expect(ids, record.was_told)
-    later = {id for id in ids if id not in pending and record.was_told(id)}
-    for id, row in zip(ids, values, strict=True):
-        if id in later and bool((record.measured(id) & ~row.isnan()).any()):
+    trials = _known_trials(ids, record, pending)
+    for place in [place for place, id in enumerate(ids) if id not in pending]:
+        if bool((record.measured(ids[place]) & ~values[place].isnan()).any()):
             raise InputDataError(
-                f"Got an outcome of trial {id} that is told already; need NaN there."
+                f"Got an outcome of trial {ids[place]} that is told already; need NaN "
+                "there."
             )
+    return trials
+
+
+def _known_trials(
+    ids: list[int], record: RunRecord, pending: PendingTrials
+) -> list[Trial]:
+    """Different trials that are pending, or of several outcomes were told before."""
+    is_one = len(record.outcomes) == 1
+    later = {id for id in ids if not (is_one or id in pending) and record.was_told(id)}
     if len(set(ids)) < len(ids):
         raise InputDataError("Got the same trial twice in one call.")
     out = pending.expect([id for id in ids if id not in later], record.was_told)
@@ -223,9 +233,9 @@ def _read_values(Y: Tensor, named: Named, record: RunRecord) -> Tensor:
     num_bad_X = 0 if names is not None or X is None else int((~X.isfinite()).sum())
     if num_bad_X or num_bad_Y:
         raise InputDataError(
-            f"Got {num_bad_Y} values of Y and {num_bad_X} of X that are NaN or "
-            "infinite. Tell the others alone, and withdraw(batch) or fail(ids) points "
-            "that can't be evaluated."
+            f"Got {num_bad_Y} values of Y and {num_bad_X} of X that are NaN"
+            f"{' in all outcomes' * (len(outcomes) > 1)} or infinite. Tell the others "
+            "alone, and withdraw(batch) or fail(ids) points that can't be evaluated."
         )
     return values
 
@@ -463,7 +473,7 @@ def _aligned(X: Any, Y: Any, record: RunRecord, pending: PendingTrials) -> Any:
         return paired(X, Y, _frame_keys(X, record.domain.table))
     if (ids := as_ids(X)) is None or len(ids) != len(Y):
         return Y
-    trials = pending.expect(ids, record.was_told)
+    trials = _known_trials(ids, record, pending)
     return paired_with_ids(batch_of(record, trials), Y)
 
 

@@ -8,7 +8,7 @@ import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
-from botorch_sparse.argument_checks import as_numbers, short_repr
+from botorch_sparse.argument_checks import as_numbers, short_list, short_repr
 from botorch_sparse.posteriors import RepeatedRows
 from botorch_sparse.strategies.core.trials import Trial
 from botorch_sparse.strategies.data.candidate_table import (
@@ -320,6 +320,22 @@ class History:
         """Whether a trial has been told. O(1)."""
         return self._record.was_told(trial)
 
+    def missing(self, name: Hashable) -> Tensor:
+        """`u` ids of trials that were told without an outcome, which may come later.
+
+        Args:
+            name: The outcome.
+
+        Raises:
+            InputDataError: If there is no such outcome.
+        """
+        record, names = self._record, self._record.outcomes.names or ("value",)
+        if name not in names:
+            raise InputDataError(f"Got {name!r}; need one of {short_list(names)}.")
+        places, Y = record.merged()
+        is_missing = Y[:, names.index(name)].isnan() & (record.trial[places] >= 0)
+        return record.trial[places][is_missing]
+
     def best(self) -> Best:
         """The point whose observations are best in the mean. O(n_u), different points.
 
@@ -465,12 +481,11 @@ class History:
 
     def last_batch(self) -> Batch | None:
         """What was told of the newest batch that something was told of, or None."""
-        record = self._record
-        number = int(record.batch_number.max()) if len(record) else -1
+        record, numbers = self._record, self.batch_number
+        number = int(numbers.max()) if len(numbers) else -1
         if number < 0:
             return None
-        places = record.batch_number == number
-        point, trial = record.point[places], record.trial[places]
+        point, trial = self.point[numbers == number], self.trial[numbers == number]
         rows = _rows_of(record, point) if record.domain.num_rows else None
         return Batch(record.points(point), rows, number, trial, record.domain.table)
 

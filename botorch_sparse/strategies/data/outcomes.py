@@ -119,6 +119,7 @@ class Outcomes:
         parts = tuple(outcomes)
         for part in parts:
             check_kind("outcomes", part, (Objective, Constraint), need)
+            check_kind("name", part.name, Hashable, "a column's name, such as 'yield'")
         names = [part.name for part in parts]
         if None in names or len(set(names)) < len(names):
             raise InputDataError(

@@ -282,6 +282,10 @@ class Evaluations(Protocol):
     def device(self) -> torch.device:
         """Where the points are."""
 
+    @property
+    def outcome_text(self) -> str:
+        """Which outcome it is, for messages; empty where there is only one."""
+
     def folded(self, size: int | None = None) -> FoldedEvaluations:
         """The first reports by point."""
 
@@ -325,14 +329,15 @@ class RunRecord:
         self.rounds: tuple[Any, ...] = ()
         whole = torch.empty(0, dtype=torch.long)
         self._point = AppendOnlyTensor(whole)
-        self._labels = AppendOnlyTensor(whole.reshape(0, 3))
+        # Batch, trial, place among the different points, whether it is a later report.
+        self._labels = AppendOnlyTensor(whole.reshape(0, 4))
         self._Y = AppendOnlyTensor(torch.empty(0, len(outcomes)).double())
         self._different = AppendOnlyTensor(whole)
         self._reports: dict[int, tuple[int, ...]] = {}  # places, by trial
         self._order: dict[int, int] = {}  # of a point among the different ones
         self._extra_keys = AppendOnlyList[bytes]()
         self._extra_place: dict[bytes, int] = {}
-        self._num_later = 0  # reports that are not the first of their trial
+        self._num_later = 0
         nothing = torch.empty(len(outcomes), 0).double()
         self._sums = (0, nothing, nothing)  # of the first reports, by outcome and point
 
@@ -382,6 +387,11 @@ class RunRecord:
         return size
 
     @property
+    def is_later(self) -> Tensor:
+        """Which of `n` reports bring outcomes that were missing of their trial."""
+        return self._labels.values[:, 3].bool()
+
+    @property
     def num_evaluations(self) -> int:
         """Number of evaluations: reports that are the first of their trial."""
         return len(self) - self._num_later
@@ -396,17 +406,11 @@ class RunRecord:
         """
         if self._num_later == 0:
             return slice(None), self.Y
-        trial = self.trial
-        _, first, inverse = np.unique(
-            trial.numpy(), return_index=True, return_inverse=True
-        )
-        start = torch.from_numpy(first[inverse])
-        start = torch.where(trial < 0, torch.arange(len(trial)), start)
-        is_first, Y = start == torch.arange(len(trial)), self.Y.clone()
-        for place in (~is_first).nonzero().squeeze(-1).tolist():
-            whole, more = Y[start[place]], self.Y[place]
-            Y[start[place]] = torch.where(whole.isnan(), more, whole)
-        return is_first.nonzero().squeeze(-1), Y[is_first]
+        is_later, Y = self.is_later, self.Y.clone()
+        for place in is_later.nonzero().squeeze(-1).tolist():
+            whole = Y[self._reports_of(int(self.trial[place]))[0]]
+            whole.copy_(torch.where(whole.isnan(), Y[place], whole))
+        return (~is_later).nonzero().squeeze(-1), Y[~is_later]
 
     @property
     def different(self) -> Tensor:
@@ -422,6 +426,11 @@ class RunRecord:
     def device(self) -> torch.device:
         """Where the points are."""
         return self.domain.device
+
+    @property
+    def outcome_text(self) -> str:
+        """Nothing, for messages: see `OneOutcome`."""
+        return ""
 
     def was_told(self, trial: int) -> bool:
         """Whether something of a trial was told. O(1)."""
@@ -461,14 +470,17 @@ class RunRecord:
     ) -> None:
         """Add reports by column."""
         start, orders = len(self), self._ordered(points)
-        self._labels.extend(list(zip(batches, trials, orders, strict=True)))
+        labels = zip(batches, trials, orders, strict=True)
+        self._labels.extend([(*each, 0) for each in labels])
         self._point.extend(points)
         self._Y.extend(Y)
         for place, trial in enumerate(trials, start):
             if trial >= 0:
                 before = [p for p in self._reports_of(trial) if p < place]
                 self._reports[trial] = (*before, place)
-                self._num_later += len(before) > 0
+                if before:
+                    self._num_later += 1
+                    self._labels.values[place, 3] = 1
 
     def _ordered(self, points: Sequence[int]) -> list[int]:
         """The places of points among the different ones; new ones are added."""
@@ -532,17 +544,18 @@ class RunRecord:
         return self._sums
 
     def told_since(self, start: int) -> list[Trial]:
-        """The trials among the reports from a place on, in the order of feedback.
+        """The trials told first from a place on, in the order of feedback.
 
-        Reports on points that nobody waited for are left out.
+        Reports on points that nobody waited for, and later ones, are left out.
         """
-        told = zip(
-            self.trial[start:].tolist(),
-            self.point[start:].tolist(),
-            self.batch_number[start:].tolist(),
-            strict=True,
-        )
-        return [Trial(*each) for each in told if each[0] >= 0]
+        first = start + self.is_told_first(start).nonzero().squeeze(-1)
+        columns = self.trial, self.point, self.batch_number
+        told = zip(*(column[first].tolist() for column in columns), strict=True)
+        return [Trial(*each) for each in told]
+
+    def is_told_first(self, start: int) -> Tensor:
+        """Which of the reports from a place on are the first ones of a trial."""
+        return (self.trial[start:] >= 0) & ~self.is_later[start:]
 
     def points(self, number: Tensor, there: Tensor | None = None) -> Tensor:
         """Coordinates of point numbers, `k x d`.
@@ -686,11 +699,19 @@ class OneOutcome:
         """Where the points are."""
         return self.record.device
 
+    @property
+    def outcome_text(self) -> str:
+        """Which outcome it is, for messages."""
+        return f" in the outcome {self.record.outcomes.parts[self.column].name!r}"
+
     def folded(self, size: int | None = None) -> FoldedEvaluations:
-        """Its reports by point; the first `size` of them, or all."""
-        if size is not None and size < len(self):
-            return FoldedEvaluations.of(self.point[:size], self.values[:size])
-        return self.record.folded(None, self.column)
+        """Its reports by point; the first `size` of them, or all.
+
+        Points are in the order of their first report, of whatever outcome.
+        """
+        if size is not None and isinstance(self.places, Tensor):
+            size = None if size >= len(self) else int(self.places[size])
+        return self.record.folded(size, self.column)
 
     def points(self, number: Tensor, there: Tensor | None = None) -> Tensor:
         """Coordinates of point numbers; see `RunRecord.points`."""

@@ -62,13 +62,18 @@ class JointOutcomes:
     def stack(self, values: Sequence[Tensor | None]) -> Tensor:
         """Values of paths, in the views' units, as `b x q x k` in the feedback's.
 
-        NaN stands for those of outcomes without data, which are None.
+        NaN stands for those of outcomes without data, which are None; zero for all
+        objectives where none has data, so that constraints alone decide.
         """
         like = next(value for value in values if value is not None)
-        unknown = torch.full_like(like, torch.nan)
+        objectives = self.preference.outcomes.objectives
+        is_any_known = any(values[column] is not None for column in objectives)
+        fill = dict.fromkeys(objectives, torch.nan if is_any_known else 0.0)
         Y = [
-            unknown if value is None else view.in_units(value)
-            for view, value in zip(self.views, values, strict=True)
+            torch.full_like(like, fill.get(column, torch.nan))
+            if value is None
+            else view.in_units(value)
+            for column, (view, value) in enumerate(zip(self.views, values, strict=True))
         ]
         return torch.stack(Y).movedim(0, -1)  # each outcome is in one piece
 
@@ -397,7 +402,7 @@ class Surrogate:
         if not is_known and not source.awaits_fit(prior):
             X = source.inputs(record.points(values.point))
             k_diag = float(prior.covar_module(X, diag=True).detach().mean())
-            is_known = announce_scale(values.Y, prior.lam, k_diag)
+            is_known = announce_scale(values.Y, prior.lam, k_diag, record.outcome_text)
         is_noise_known = self.is_noise_known or announce_noise(
             record, values, prior.lam
         )
@@ -527,7 +532,8 @@ def announce_noise(record: Evaluations, values: FoldedEvaluations, lam: float) -
     variance = float((record.values - mean).square().sum()) / degrees
     if variance > LARGEST_NOISE * lam:
         warnings.warn(
-            f"Evaluations of the same point differ by a variance of {variance:.3g}, "
+            f"Evaluations of the same point differ by a variance of {variance:.3g}"
+            f"{record.outcome_text}, "
             f"{variance / lam:.3g} times lam={lam:.3g}: confidence bounds are too "
             f"narrow. Pass lam={variance:.3g} (and noise_variance={variance:.3g} to a "
             "strategy that takes it), or leave covar_module out.",
@@ -537,7 +543,7 @@ def announce_noise(record: Evaluations, values: FoldedEvaluations, lam: float) -
     return True
 
 
-def announce_scale(Y: Tensor, lam: float, k_diag: float) -> bool:
+def announce_scale(Y: Tensor, lam: float, k_diag: float, outcome: str = "") -> bool:
     """Warn of feedback whose scale does not fit a given kernel."""
     if len(Y) < 2:
         return False
@@ -548,7 +554,8 @@ def announce_scale(Y: Tensor, lam: float, k_diag: float) -> bool:
     if is_large or spread < SMALLEST_SCALE * ours:
         ratio = spread / ours
         warnings.warn(
-            f"The feedback varies by {spread:.3g} and what the kernel expects, with "
+            f"The feedback varies by {spread:.3g}{outcome} and what the kernel "
+            "expects, with "
             f"lam, by {ours:.3g}: confidence bounds mean nothing. Divide the feedback "
             f"by {ratio:.3g}; or pass ScaleKernel with an outputscale of "
             f"{spread**2:.3g} and lam of {lam * ratio**2:.3g}; or leave covar_module "

@@ -13,7 +13,13 @@ import torch
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-PAGES = ("run_a_strategy", "use_in_botorch", "use_in_ax", "add_a_member")
+PAGES = (
+    "run_a_strategy",
+    "several_outcomes",
+    "use_in_botorch",
+    "use_in_ax",
+    "add_a_member",
+)
 
 
 def names_after(text: str) -> dict[str, Any]:

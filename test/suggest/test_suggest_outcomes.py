@@ -5,6 +5,7 @@
 import csv
 import json
 import math
+import random
 import shlex
 from argparse import ArgumentParser, Namespace
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from botorch_sparse.suggest.selection import (
     COMPROMISE,
     EXPLORES,
     FIRST,
+    STRATEGIES,
     explain,
     rebuild,
 )
@@ -277,15 +279,59 @@ def test_the_best_row_keeps_to_its_limits(lab: Laboratory) -> None:
     )
 
 
-def test_proposals_keep_to_the_limits_once_they_are_learned(lab: Laboratory) -> None:
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_proposals_keep_to_the_limits_once_they_are_learned(
+    lab: Laboratory, name: str
+) -> None:
     """Of the rows that are left, those with a gain far above the limit come last."""
     path = lab.write("m.csv", told(range(18)))
     left = range(18, NUM)
     inside = {f"c{i}" for i in left if gain(i) <= 0.3}
-    words = ["--results", path, *LIMITED.split(), "--batch", len(inside)]
-    assert {*lab(*words).ids} == inside
+    words = ["--results", path, "--strategy", name]
+    assert {*lab(*words, *LIMITED.split(), "--batch", len(inside)).ids} == inside
     lower = ["--constraint", "gain>=0.3", "--batch", len(left) - len(inside)]
-    assert not {*lab("--results", path, *lower).ids} & inside
+    assert not {*lab(*words, *lower).ids} & inside
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_rounds_in_which_cells_are_filled_in(lab: Laboratory, seed: int) -> None:
+    """Cells of rows that were proposed get values, fail or stay empty, at random.
+
+    No row comes twice, the counts are right, and the front is of the complete rows.
+    """
+    draw, cells = random.Random(seed), dict[int, list[Any]]()
+    name = [*STRATEGIES][seed]
+    words = [*TWO.split(), "--state", lab.state, "--strategy", name]
+    for _ in range(5):
+        rows = [[f"c{i}", *pair] for i, pair in cells.items()]
+        path = lab.write("m.csv", [["id", "loss", "gain"], *rows])
+        answer = lab("--results", path, *words, "--batch", 6)
+        new = [int(key[1:]) for key in answer.ids]
+        assert len({*new}) == len(new) and not {*new} & cells.keys()
+        has_value = {i: [isinstance(c, float) for c in p] for i, p in cells.items()}
+        some = [i for i, pair in has_value.items() if any(pair)]
+        whole = [i for i in some if all(has_value[i])]
+        failed = [i for i in cells if i not in some and "failed" in cells[i]]
+        num_waiting = len(cells) - len(some) - len(failed)
+        parts = [f"{len(some)} of them measured"]
+        for num, what in [
+            (len(some) - len(whole), "with outcomes that are missing"),
+            (len(failed), "failed"),
+            (num_waiting, "proposed before wait for results"),
+        ]:
+            parts += [f"{num} {what}"] * (num > 0)
+        assert f"30 rows, {', '.join(parts)}; {len(new)} proposed" in answer.said
+        shown = [
+            line for line in answer.said.splitlines() if line.startswith("front: ")
+        ]
+        assert len(shown) == len(front_of(whole))
+        for i in front_of(whole):
+            assert sum(f"front: 'c{i}' (" in line for line in shown) == 1
+        cells |= {i: ["", ""] for i in new}
+        for i, pair in cells.items():
+            for place, value in enumerate((loss(i), gain(i))):
+                if pair[place] == "":
+                    pair[place] = draw.choice([value, value, "failed", "", ""])
 
 
 def test_states_know_the_outcomes(lab: Laboratory) -> None:

@@ -34,7 +34,7 @@ class Run:
     """What a method was told, and what it took.
 
     Args:
-        objective: From `n x d` points to `n` values.
+        objective: From `n x d` points to `n` values, or to `n x k` of k outcomes.
         bounds: `2 x d`.
         total: Evaluations.
         seed: Of the method.
@@ -51,7 +51,7 @@ class Run:
     ) -> None:
         self.objective, self.bounds = objective, bounds.double()
         self.total, self.seed, self.limit = total, seed, limit
-        self.values: list[float] = []
+        self.values: list[Any] = []
         self.seconds: list[float] = []  # after each value
         self._clock = time.process_time()
         self._spent = 0.0
@@ -65,7 +65,7 @@ class Run:
         """Values of `n x d` points; the method's clock stands still."""
         self._spent += time.process_time() - self._clock
         with torch.no_grad():
-            Y = self.objective(X).double().flatten()
+            Y = self.objective(X).double()
         self.values += Y.tolist()
         self.seconds += [self._spent] * len(Y)
         self._clock = time.process_time()

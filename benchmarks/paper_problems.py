@@ -48,7 +48,11 @@ def architectures() -> PaperProblem:
     One-hot layers of unit norm; accuracies scaled to [0, 1] by the range of the means;
     the cost is the number of floating point operations.
     """
-    columns = _columns("nas_bench_macro")
+    text = text_columns("nas_bench_macro")
+    columns = {
+        name: torch.tensor([float(cell) for cell in cells], dtype=torch.double)
+        for name, cells in text.items()
+    }
     layers = torch.stack([columns[f"layer{i + 1}"] for i in range(NUM_LAYERS)], -1)
     X = torch.nn.functional.one_hot(layers.long(), NUM_CHOICES).flatten(-2).double()
     runs = torch.stack([columns[f"test_acc{i + 1}"] for i in range(3)], -1)
@@ -85,8 +89,8 @@ def mutation(table: Table) -> Callable[[int, torch.Generator], int]:
     return mutate
 
 
-def _columns(name: str) -> dict[str, Tensor]:
-    """The columns of a table that has more than features and one target."""
+def text_columns(name: str) -> dict[str, tuple[str, ...]]:
+    """The columns of a table that has text, or more than features and one target."""
     path = Path(os.environ.get(DATA_VARIABLE, "")) / f"{name}.csv.gz"
     if not path.is_file():
         raise InputDataError(
@@ -95,5 +99,4 @@ def _columns(name: str) -> dict[str, Tensor]:
         )
     with gzip.open(path, "rt") as file:
         header, *rows = csv.reader(file)
-    values = torch.tensor([[float(cell) for cell in row] for row in rows]).double()
-    return dict(zip(header, values.mT, strict=True))
+    return dict(zip(header, zip(*rows, strict=True), strict=True))

@@ -95,7 +95,7 @@ def _exact_thompson(candidates: Candidates, gp: WarmGP, joint_rows: int) -> Prop
         sampler = MaxPosteriorSampling(model, replacement=False)
         with torch.no_grad():
             points = sampler(X[left], num_samples=q)
-        return _rows_of(points, X, left)
+        return rows_of(points, X, left)
 
     return propose
 
@@ -124,7 +124,7 @@ def _values(paths: MatheronPath, X: Tensor) -> Tensor:
     return values + update.weight @ update.feature_map(X).to_dense().mT
 
 
-def _rows_of(points: Tensor, X: Tensor, rows: Tensor) -> Tensor:
+def rows_of(points: Tensor, X: Tensor, rows: Tensor) -> Tensor:
     """For each point the first of the rows that equals it and is not taken yet."""
     taken: list[int] = []
     for point in points:
@@ -166,7 +166,7 @@ def qlogei(
         sampler = SobolQMCNormalSampler(torch.Size([MC_SAMPLES]), seed=seed)
         acquisition = qLogExpectedImprovement(model, best, sampler=sampler)
         points, _ = optimize_acqf_discrete(acquisition, q, X[left])
-        return _rows_of(points, X, left)
+        return rows_of(points, X, left)
 
     return propose
 

@@ -1,0 +1,222 @@
+"""Several outcomes of one pool or box: ours beside what people use.
+
+Each run (problem, method, seed) is kept in a JSON file as soon as it is over; what is
+there is not run again, unless it is to be longer. The tables print medians over seeds,
+with CPU seconds of the method alone: on tables the share of the whole table's
+hypervolume, on boxes the hypervolume, with one objective the best feasible value (of
+`speed_reducer` and `ackley20` smaller ones are better). Batches have 10 points.
+`--limit` breaks a run off after so many CPU seconds. `pip install -e ".[bench,boxes]"`
+has the peers; those that are not installed are left out, and so are tables that are not
+in the folder that `BOTORCH_SPARSE_DATA` names.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.outcomes --store FILE.json.gz --limit 120
+    python -m benchmarks.outcomes --report benchmarks/results/outcomes.json.gz
+"""
+
+import argparse
+import math
+import statistics
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from botorch.exceptions import InputDataError
+
+from benchmarks.boxes import cell, seen
+from benchmarks.outcome_methods import METHODS, Run
+from benchmarks.outcome_problems import BOXES, TABLES, load_outcomes
+from benchmarks.store import Store
+
+AT = (50, 100, 200, 500, 1000, 2000)
+COMPARED_AT = (100, 200)  # and at the end
+EXACT = "qlognehvi"  # with which CPU time is compared
+# Packages that a method needs.
+NEEDS = {"cma-es": "cma", "nsga2": "pymoo", "forest": "sklearn"}
+MINIMIZED = {"speed_reducer", "ackley20"}
+# Digits of the measure in tables; 3 of all others.
+DIGITS = {"penicillin": 0, "vehicle_safety": 1, "car_side_impact": 1}
+DIGITS |= {"speed_reducer": 1, "dtlz2": 4, "welded_beam": 4}
+Record = dict[str, Any]
+
+
+def total_of(problem: str, total: int | None) -> int:
+    """Evaluations of a problem: 500 on tables and 2,000 on boxes, or what is given."""
+    return total or (500 if problem in TABLES else 2000)
+
+
+def execute(problem: str, method: str, seed: int, total: int, limit: float) -> Record:
+    """One run: the measure of all points so far and seconds, at some counts."""
+    if method in NEEDS:
+        import_module(NEEDS[method])  # before the clock starts
+    run = Run(load_outcomes(problem), total, seed, limit)
+    METHODS[method].run(run)
+    num = min(total, len(run.values))
+    Y = run.problem.values(torch.cat(run.points))
+    at = sorted({*range(50, min(num, 501), 50), *range(600, num, 100), num})
+    return {
+        "at": at,
+        "best": [run.problem.measure(Y[:n]) for n in at],
+        "seconds": [round(run.seconds[n - 1], 3) for n in at],
+        "limit": limit if num < total else None,
+    }
+
+
+def is_done(known: Record | None, total: int, limit: float) -> bool:
+    """Whether a stored run is as long as it can get."""
+    if known is None:
+        return False
+    is_cut = known["limit"] is not None and known["limit"] >= limit
+    return is_cut or known["at"][-1] >= total
+
+
+def key_of(problem: str, method: str, seed: int) -> str:
+    """The key of a run in the store."""
+    return f"{problem}/{method}/{seed}"
+
+
+def loaded(problems: Iterable[str]) -> list[str]:
+    """Those that are here; says which are left out."""
+    found = []
+    for name in problems:
+        try:
+            load_outcomes(name)
+        except InputDataError as error:
+            print(f"{name}: left out, {error}", file=sys.stderr)
+        else:
+            found.append(name)
+    return found
+
+
+def run_all(store: Store, args: argparse.Namespace) -> None:
+    """Run what is not stored yet, all methods of one seed before the next."""
+    for seed in range(args.seeds):
+        for problem in loaded(args.problems):
+            total = total_of(problem, args.total)
+            for method in args.methods:
+                key, package = key_of(problem, method, seed), NEEDS.get(method)
+                if package and not find_spec(package):
+                    continue
+                if not METHODS[method].suits(load_outcomes(problem)):
+                    continue
+                if is_done(store.records.get(key), total, args.limit):
+                    continue
+                run = execute(problem, method, seed, total, args.limit)
+                store.add(key, run)
+                print(
+                    f"{key}: {run['best'][-1]:.4f}, {run['seconds'][-1]:.1f} CPU s, "
+                    f"{run['at'][-1]} evaluations",
+                    flush=True,
+                )
+
+
+def report(store: Store, problems: list[str], total: int | None, seeds: int) -> str:
+    """Markdown: the measure (CPU seconds) by evaluations, one table for a problem."""
+    lines, verdicts = list[str](), dict[str, list[bool]]()
+    for problem in problems:
+        keys = {m: [key_of(problem, m, seed) for seed in range(seeds)] for m in METHODS}
+        found = {
+            method: [store.records[key] for key in keys[method] if key in store.records]
+            for method in METHODS
+        }
+        found = {method: runs for method, runs in found.items() if runs}
+        if not found:
+            continue
+        longest = max(run["at"][-1] for runs in found.values() for run in runs)
+        end = min(longest, total_of(problem, total))
+        ends = [at for at in AT if at < end] + [end]
+        lines += ["", f"### {problem}", ""]
+        head = " | ".join(f"at {at:,}" for at in ends)
+        lines.append(f"| method | seeds | {head} | broken off at |")
+        lines.append("|---" * (len(ends) + 3) + "|")
+        for method, runs in found.items():
+            name = f"**{method}**" if METHODS[method].is_ours else method
+            cells = [cell(runs, at, DIGITS.get(problem, 3)) for at in ends]
+            cut = ", ".join(str(r["at"][-1]) for r in runs if r["limit"] is not None)
+            row = " | ".join([name, str(len(runs)), *cells, cut or "-"])
+            lines.append(f"| {row} |")
+        lines.append("")
+        for method in found:
+            if METHODS[method].is_ours and len(found) > 1:
+                text, is_no_worse = compared(problem, method, found, end)
+                lines.append(text)
+                kind = "tables" if problem in TABLES else "boxes"
+                verdicts.setdefault(f"{method}, {kind}", []).append(is_no_worse)
+    lines.append("")
+    for name, each in verdicts.items():
+        counts = f"{sum(each)} of {len(each)}"
+        lines.append(f"- {name}: no worse than the best peer at all three on {counts}")
+    return "\n".join(lines)
+
+
+def median_at(runs: list[Record], name: str, at: int) -> float | None:
+    """The median of the runs that came so far."""
+    values = [value for run in runs if (value := seen(run, name, at)) is not None]
+    return statistics.median(values) if values else None
+
+
+def compared(
+    problem: str, method: str, found: dict[str, list[Record]], end: int
+) -> tuple[str, bool]:
+    """Ours and the best peer, to the digits that are printed."""
+    digits, sign = DIGITS.get(problem, 3), -1 if problem in MINIMIZED else 1
+    parts, is_no_worse = list[str](), True
+    for at in dict.fromkeys((*COMPARED_AT, end)):
+        own = median_at(found[method], "best", at)
+        others = {
+            peer: best
+            for peer, runs in found.items()
+            if not METHODS[peer].is_ours
+            and (best := median_at(runs, "best", at)) is not None
+        }
+        if own is None or not others:
+            continue
+        peer = max(others, key=lambda name: sign * others[name])
+        is_worse = sign * round(own, digits) < sign * round(others[peer], digits)
+        is_no_worse &= not is_worse
+        word = "WORSE than" if is_worse else "no worse than"
+        parts.append(f"at {at}: {word} {peer} ({others[peer]:.{digits}f})")
+    text = f"- {method}: {'; '.join(parts)}"
+    return text + _share_of_time(found[method], found.get(EXACT)), is_no_worse
+
+
+def _share_of_time(own: list[Record], exact: list[Record] | None) -> str:
+    """CPU time at 200 evaluations over the exact GP's, there or where it ended."""
+    if exact is None:
+        return ""
+    last = min(200, *(run["at"][-1] for run in exact))
+    mine, theirs = median_at(own, "seconds", 200), median_at(exact, "seconds", last)
+    if mine is None or not theirs:
+        return ""
+    there = "" if last == 200 else f" at {last}"
+    return f"; {mine / theirs:.3f} of the CPU time of {EXACT}{there}"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run what is not stored yet, and print the tables."""
+    args = _parse(arguments)
+    store = Store(args.report or args.store)
+    if args.report is None:
+        run_all(store, args)
+    print(store.made(store.records))
+    print(report(store, args.problems, args.total, args.seeds))
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    problems = [*TABLES, *BOXES]
+    parser.add_argument("--problems", nargs="*", choices=problems, default=problems)
+    parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--total", type=int, help="evaluations; see the module")
+    parser.add_argument("--limit", type=float, default=math.inf, help="CPU s of a run")
+    parser.add_argument("--store", type=Path, help="JSON file of the runs so far")
+    parser.add_argument("--report", type=Path, help="only print this file")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()

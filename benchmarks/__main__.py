@@ -29,6 +29,7 @@ NAMES = (
     "ax_client",
     "ax_flow",
     "pools",
+    "outcomes",
     "threads",
 )
 # Arguments of those that take some. The short ones have a long form of their own:
@@ -55,6 +56,8 @@ ARGUMENTS: dict[str, list[str]] = {
     "ax_client": ["--short"],
     "ax_flow": ["--trials", "500"],
     "threads": ["--jobs", "BBKB, 4,000", "--beside", "alone", "two", "--repeats", "1"],
+    "outcomes": "--problems limited dtlz2 --seeds 1 --total 100 --methods thompson "
+    "random forest nsga2".split(),
     "pools": "--tables abalone --seeds 1 --evaluations 100 --methods "
     "thompson,bbkb,random,forest-ucb,exact-ts-quick".split(),
 }

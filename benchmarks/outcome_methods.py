@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import gpytorch
 import numpy as np
@@ -50,6 +51,7 @@ from benchmarks.outcome_problems import OutcomeProblem
 from benchmarks.pool_gps import CHUNK, FIT_STEPS, SCREENED_ROWS, WarmGP, rows_of
 from benchmarks.pool_tables import Proposer, random_rows, unit
 from botorch_sparse.strategies import RandomSearch, Strategy, ThompsonSampling
+from botorch_sparse.strategies.data import preference
 from botorch_sparse.strategies.data.outcomes import Outcomes
 from botorch_sparse.strategies.data.preference import feasible_front
 
@@ -408,6 +410,27 @@ class Method:
         return kind in self.on and number in self.objectives
 
 
+def first_quantile(outcomes: Outcomes, Y: Tensor, q: float, num: int) -> Tensor:
+    """A quantile of each objective among the first so many points."""
+    return Y[:num, list(outcomes.objectives)].quantile(q, dim=0)
+
+
+def front_point(outcomes: Outcomes, Y: Tensor) -> Tensor:
+    """BoTorch's `infer_reference_point` of the front so far."""
+    F = Y[:, list(outcomes.objectives)]
+    return infer_reference_point(F[is_non_dominated(F)])
+
+
+def with_reference(rule: Callable[[Outcomes, Tensor], Tensor]) -> Method:
+    """Thompson sampling with another reference point than it infers."""
+
+    def run(run: Run) -> None:
+        with mock.patch.object(preference, "reference_point", rule):
+            by_strategy(thompson)(run)
+
+    return Method(run, on=TABLE, objectives=SEVERAL)
+
+
 TABLE, BOX, ONE, SEVERAL = ("table",), ("box",), ("one",), ("several",)
 METHODS = {
     "thompson": Method(by_strategy(thompson), is_ours=True),
@@ -418,4 +441,17 @@ METHODS = {
     "nsga2": Method(nsga2, on=BOX),
     "scbo": Method(scbo, on=BOX, objectives=ONE),
     "cma-es": Method(cma_es, on=BOX, objectives=ONE),
+}
+REFERENCE_POINTS = {
+    "thompson": METHODS["thompson"],
+    **{
+        name: with_reference(partial(first_quantile, q=q, num=num))
+        for name, q, num in (
+            ("minimum of the first 20", 0.0, 20),
+            ("quartile of the first 20", 0.25, 20),
+            ("median of the first 20", 0.5, 20),
+            ("quartile so far", 0.25, 1_000_000),
+        )
+    },
+    "front so far": with_reference(front_point),
 }

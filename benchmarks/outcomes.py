@@ -11,6 +11,9 @@ in the folder that `BOTORCH_SPARSE_DATA` names.
 
     OMP_NUM_THREADS=1 python -m benchmarks.outcomes --store FILE.json.gz --limit 120
     python -m benchmarks.outcomes --report benchmarks/results/outcomes.json.gz
+
+`--reference-points` runs Thompson sampling with other reference points than the one
+that it infers, on the tables with several objectives.
 """
 
 import argparse
@@ -27,7 +30,7 @@ import torch
 from botorch.exceptions import InputDataError
 
 from benchmarks.boxes import cell, seen
-from benchmarks.outcome_methods import METHODS, Run
+from benchmarks.outcome_methods import METHODS, REFERENCE_POINTS, Run
 from benchmarks.outcome_problems import BOXES, TABLES, load_outcomes
 from benchmarks.store import Store
 
@@ -40,6 +43,7 @@ MINIMIZED = {"speed_reducer", "ackley20"}
 # Digits of the measure in tables; 3 of all others.
 DIGITS = {"penicillin": 0, "vehicle_safety": 1, "car_side_impact": 1}
 DIGITS |= {"speed_reducer": 1, "dtlz2": 4, "welded_beam": 4}
+ALL = METHODS | REFERENCE_POINTS
 Record = dict[str, Any]
 
 
@@ -53,7 +57,7 @@ def execute(problem: str, method: str, seed: int, total: int, limit: float) -> R
     if method in NEEDS:
         import_module(NEEDS[method])  # before the clock starts
     run = Run(load_outcomes(problem), total, seed, limit)
-    METHODS[method].run(run)
+    ALL[method].run(run)
     num = min(total, len(run.values))
     Y = run.problem.values(torch.cat(run.points))
     at = sorted({*range(50, min(num, 501), 50), *range(600, num, 100), num})
@@ -100,7 +104,7 @@ def run_all(store: Store, args: argparse.Namespace) -> None:
                 key, package = key_of(problem, method, seed), NEEDS.get(method)
                 if package and not find_spec(package):
                     continue
-                if not METHODS[method].suits(load_outcomes(problem)):
+                if not ALL[method].suits(load_outcomes(problem)):
                     continue
                 if is_done(store.records.get(key), total, args.limit):
                     continue
@@ -113,34 +117,40 @@ def run_all(store: Store, args: argparse.Namespace) -> None:
                 )
 
 
-def report(store: Store, problems: list[str], total: int | None, seeds: int) -> str:
+def runs_of(
+    store: Store, problem: str, args: argparse.Namespace
+) -> dict[str, list[Record]]:
+    """The stored runs of each method that has some."""
+    found = dict[str, list[Record]]()
+    for method in args.methods:
+        keys = [key_of(problem, method, seed) for seed in range(args.seeds)]
+        found[method] = [store.records[key] for key in keys if key in store.records]
+    return {method: runs for method, runs in found.items() if runs}
+
+
+def report(store: Store, args: argparse.Namespace) -> str:
     """Markdown: the measure (CPU seconds) by evaluations, one table for a problem."""
     lines, verdicts = list[str](), dict[str, list[bool]]()
-    for problem in problems:
-        keys = {m: [key_of(problem, m, seed) for seed in range(seeds)] for m in METHODS}
-        found = {
-            method: [store.records[key] for key in keys[method] if key in store.records]
-            for method in METHODS
-        }
-        found = {method: runs for method, runs in found.items() if runs}
+    for problem in args.problems:
+        found = runs_of(store, problem, args)
         if not found:
             continue
         longest = max(run["at"][-1] for runs in found.values() for run in runs)
-        end = min(longest, total_of(problem, total))
+        end = min(longest, total_of(problem, args.total))
         ends = [at for at in AT if at < end] + [end]
         lines += ["", f"### {problem}", ""]
         head = " | ".join(f"at {at:,}" for at in ends)
         lines.append(f"| method | seeds | {head} | broken off at |")
         lines.append("|---" * (len(ends) + 3) + "|")
         for method, runs in found.items():
-            name = f"**{method}**" if METHODS[method].is_ours else method
+            name = f"**{method}**" if ALL[method].is_ours else method
             cells = [cell(runs, at, DIGITS.get(problem, 3)) for at in ends]
             cut = ", ".join(str(r["at"][-1]) for r in runs if r["limit"] is not None)
             row = " | ".join([name, str(len(runs)), *cells, cut or "-"])
             lines.append(f"| {row} |")
         lines.append("")
         for method in found:
-            if METHODS[method].is_ours and len(found) > 1:
+            if ALL[method].is_ours and len(found) > 1:
                 text, is_no_worse = compared(problem, method, found, end)
                 lines.append(text)
                 kind = "tables" if problem in TABLES else "boxes"
@@ -169,7 +179,7 @@ def compared(
         others = {
             peer: best
             for peer, runs in found.items()
-            if not METHODS[peer].is_ours
+            if not ALL[peer].is_ours
             and (best := median_at(runs, "best", at)) is not None
         }
         if own is None or not others:
@@ -202,20 +212,24 @@ def main(arguments: list[str] | None = None) -> None:
     if args.report is None:
         run_all(store, args)
     print(store.made(store.records))
-    print(report(store, args.problems, args.total, args.seeds))
+    print(report(store, args))
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     problems = [*TABLES, *BOXES]
     parser.add_argument("--problems", nargs="*", choices=problems, default=problems)
-    parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--methods", nargs="*", choices=ALL)
+    parser.add_argument("--reference-points", action="store_true")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--total", type=int, help="evaluations; see the module")
     parser.add_argument("--limit", type=float, default=math.inf, help="CPU s of a run")
     parser.add_argument("--store", type=Path, help="JSON file of the runs so far")
     parser.add_argument("--report", type=Path, help="only print this file")
-    return parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
+    known = REFERENCE_POINTS if args.reference_points else METHODS
+    args.methods = args.methods or list(known)
+    return args
 
 
 if __name__ == "__main__":

@@ -155,10 +155,15 @@ class ModelStrategy(Strategy, Generic[S]):
         ]
         self.unique = place.is_unique(unique, is_known=covar_module is not None)
         self.settings = settings[0]
-        made: Any = [surrogate(place, each) for each in settings]
-        if num > 1:  # those that are equal share all they have
-            made = [OutcomeSurrogates(tuple(made) * (num // len(made)))]
-        self.surrogate = made[0]
+        made = [surrogate(place, each) for each in settings]
+        # Those that are equal share all they have.
+        self.surrogate = (
+            made[0] if num == 1 else self._joined(made * (num // len(made)))
+        )
+
+    def _joined(self, parts: Sequence[Any]) -> Any:
+        """What learns several outcomes, from what would learn each."""
+        return OutcomeSurrogates(tuple(parts))
 
     @override
     def predict(self, X: Tensor) -> tuple[Tensor, Tensor] | None:

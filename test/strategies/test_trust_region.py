@@ -15,7 +15,6 @@ from botorch_sparse.strategies import RandomSearch, TrustRegionBBKB
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.run_record import FoldedEvaluations
 from botorch_sparse.strategies.trust_region import Region, local_surrogate
-from botorch_sparse.strategies.trust_region import trust_region_bbkb as strategy
 from botorch_sparse.strategies.trust_region.trust_region import (
     candidates_around,
     fail_tolerance,
@@ -75,10 +74,10 @@ def test_sides_are_in_proportion_to_lengthscales(kernel: Any) -> None:
     inner.lengthscale = torch.tensor([[1.0, 2.0, 4.0]], dtype=F64)
     expected = torch.tensor([0.5, 1.0, 2.0], dtype=F64)
     one = torch.ones(3, dtype=F64)
-    assert torch.allclose(side_weights(ScaleKernel(inner), one), expected)
+    assert torch.allclose(side_weights([ScaleKernel(inner)], one), expected)
     span = torch.tensor([1.0, 2.0, 4.0], dtype=F64)  # the same in sides of the box
-    assert torch.allclose(side_weights(inner, span), one)
-    assert torch.equal(side_weights(LinearKernel(), span), one)
+    assert torch.allclose(side_weights([inner], span), one)
+    assert torch.equal(side_weights([LinearKernel()], span), one)
 
 
 def test_candidates_are_in_the_region() -> None:
@@ -174,7 +173,7 @@ def test_the_posterior_is_fitc(m: int) -> None:
     made.tell(X[:9], objective(X[:9]))
     values = FoldedEvaluations.of(made.history.point, made.history.values)
     posterior = local_surrogate.local_posterior(
-        made.surrogate.source, made.surrogate.prior, made.record, values, m
+        made.surrogate.source, made.surrogate.priors[0], made.record, values, m
     )
     new = made.box.sample(7, 5)
     K, k, k_new = (kernel(a, b).to_dense() for a, b in ((X, X), (X, new), (new, new)))
@@ -219,13 +218,13 @@ def test_no_batch_is_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """One pass over the candidates for a batch, whatever its size."""
     made, passes = REGIONS["regions"](batch_size=30), list[int]()
     told(made, 12)
-    known = strategy.path_maximizers
+    known = local_surrogate.path_maximizers
 
     def spy(X: Tensor, posterior: Any, num: int, *args: Any) -> list[int]:
         passes.append(num)
         return known(X, posterior, num, *args)
 
-    monkeypatch.setattr(strategy, "path_maximizers", spy)
+    monkeypatch.setattr(local_surrogate, "path_maximizers", spy)
     batch = made.ask()
     assert passes == [30] and len(batch.X.unique(dim=0)) == 30
 
@@ -344,7 +343,7 @@ def test_under_noise_the_middle_is_a_point_of_the_posterior() -> None:
     made.surrogate = replace(surrogate, runs=runs)
     noise = torch.Generator().manual_seed(0)
     for _ in range(6):
-        known = {*made.surrogate.values(made.history, len(made.history)).point.tolist()}
+        known = {*made.surrogate.values(made.record, len(made.record)).point.tolist()}
         assert len(known) < len(made.history)
         batch = made.ask()
         Y = 5.0 + objective(batch.X) + torch.randn(4, generator=noise, dtype=F64)

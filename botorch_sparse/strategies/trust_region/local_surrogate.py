@@ -1,17 +1,23 @@
-"""What is learned near trust regions: their runs, and a posterior around them."""
+"""What is learned near trust regions: a posterior of each outcome around them."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import torch
+from botorch.utils.sampling import manual_seed
 from torch import Tensor
 
+from botorch_sparse.pools.sample_paths import path_maximizers
+from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
-from botorch_sparse.strategies.data.domain import BoxDomain, Domain
+from botorch_sparse.strategies.data.domain import BoxDomain, Domain, draw_seed
+from botorch_sparse.strategies.data.preference import Preference
 from botorch_sparse.strategies.data.run_record import (
     FoldedEvaluations,
+    OneOutcome,
     RunRecord,
     evaluations_at,
 )
@@ -20,16 +26,12 @@ from botorch_sparse.strategies.surrogates.prior_fitting import (
     PriorSource,
     matern_kernel,
 )
+from botorch_sparse.strategies.trust_region.regions import Judge, Regions, shares
 from botorch_sparse.strategies.trust_region.trust_region import (
     Region,
     fail_tolerance,
-    is_better,
     side_weights,
 )
-
-# From numbers of points and their mean observations to what is compared, minus infinity
-# where a point may not be a middle; all of `k`, on the host.
-Score = Callable[[FoldedEvaluations], Tensor]
 
 # Points of a posterior, the nearest ones.
 MOST_POINTS, LEAST_POINTS = 2000, 200
@@ -44,136 +46,32 @@ NOISY = 0.01
 
 
 @dataclass(frozen=True, eq=False)
-class Regions:
-    """Regions, and the run of each trial; a value.
-
-    Evaluations of points that nobody asked for belong to all runs that went on when
-    they came.
-
-    Attributes:
-        regions: The regions.
-        of_trial: Runs of all trials by their ids, on the host.
-        num_initial: Points of a run before its region is used.
-    """
-
-    regions: tuple[Region, ...]
-    of_trial: Tensor
-    num_initial: int
-
-    @classmethod
-    def begun(cls, num_regions: int, num_initial: int) -> "Regions":
-        """Those before any trial."""
-        regions = tuple(Region(run) for run in range(num_regions))
-        return cls(regions, torch.empty(0, dtype=torch.long), num_initial)
-
-    def with_trials(self, runs: Sequence[int]) -> "Regions":
-        """The same after new trials, O(n)."""
-        new = torch.tensor(runs, dtype=torch.long)
-        return replace(self, of_trial=torch.cat([self.of_trial, new]))
-
-    def owns(self, region: Region, trial: Tensor) -> Tensor:
-        """Which evaluations belong to a run, by the trials of the first `n` ones."""
-        is_trial = trial >= 0
-        run = torch.full_like(trial, -1)
-        run[is_trial] = self.of_trial[trial[is_trial]]
-        since = torch.arange(len(trial)) >= region.start
-        return torch.where(is_trial, run == region.run, since)
-
-    def values(self, trial: Tensor, record: RunRecord) -> FoldedEvaluations:
-        """What the runs that go on know of the first evaluations."""
-        is_live = torch.stack([self.owns(r, trial) for r in self.regions]).any(0)
-        places = is_live.nonzero().squeeze(-1)
-        return FoldedEvaluations.of(record.point[places], record.values[places])
-
-    def num_missing(self, region: Region, trial: Tensor, pending: Tensor) -> int:
-        """Points to draw before a region is used."""
-        out = int((self.of_trial[pending] == region.run).sum())
-        told = int(self.owns(region, trial).sum())
-        return max(0, self.num_initial - told - out)
-
-    def have_begun(self, trial: Tensor, num_before: int) -> bool:
-        """Whether a region has its first points, and had not at `num_before`."""
-        for region in self.regions:
-            is_own = self.owns(region, trial)
-            if int(is_own[:num_before].sum()) < self.num_initial <= int(is_own.sum()):
-                return True
-        return False
-
-    def after(
-        self, record: RunRecord, num_before: int, tolerance: int, score: Score
-    ) -> "Regions":
-        """The same after feedback; regions that are too small begin anew."""
-        regions, last = list[Region](), max(region.run for region in self.regions)
-        for region in self.regions:
-            after = self._after(region, record, num_before, tolerance, score)
-            if after.is_over:
-                last += 1
-                after = Region(last, start=len(record))
-            regions.append(after)
-        return replace(self, regions=tuple(regions))
-
-    def _after(
-        self,
-        region: Region,
-        record: RunRecord,
-        num_before: int,
-        tolerance: int,
-        score: Score,
-    ) -> Region:
-        """A region after feedback."""
-        own = self.owns(region, record.trial).nonzero().squeeze(-1)
-        num_known = int((own < num_before).sum())
-        if len(own) == num_known:
-            return region
-        values = FoldedEvaluations.of(record.point[own], record.values[own])
-        scores = score(values)
-        if scores.max() == -torch.inf:
-            return region
-        center = int(values.point[scores.argmax()])
-        if num_known < self.num_initial:
-            return replace(region, center=center)
-        is_old = torch.isin(values.point, record.point[own[:num_known]])
-        is_success = is_better(scores[~is_old], scores[is_old])
-        num = len(own) - num_known
-        after = region.after(num, is_success=is_success, tolerance=tolerance)
-        return replace(after, center=center)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Plain values, and the trials' as a tensor."""
-        regions = [asdict(region) for region in self.regions]
-        return {"regions": regions, "of_trial": self.of_trial.clone()}
-
-    def of_state(self, state: dict[str, Any]) -> "Regions":
-        """Those that a state came from."""
-        regions = tuple(Region(**region) for region in state["regions"])
-        return replace(self, regions=regions, of_trial=state["of_trial"].cpu())
-
-
-@dataclass(frozen=True, eq=False)
 class LocalSurrogate:
-    """A sparse posterior near the regions of a run; a value.
+    """A sparse posterior of each outcome near the regions; a value.
+
+    Outcomes are independent of each other. Each learns from the reports that have it.
 
     Attributes:
-        source: Makes the prior.
+        sources: Make the priors, from the same inputs.
         domain: The box.
-        prior: Kernel, noise and unit.
+        priors: Kernel, noise and unit of each of the `k` outcomes.
         runs: The regions.
-        max_inducing: Inducing points at most.
+        max_inducing: Inducing points at most, of each posterior.
         tolerance: Evaluations without success after which a region is halved.
-        num_learned: Evaluations that were learned.
-        posterior: Their posterior, once it was asked for.
+        num_learned: Reports that were learned.
+        posteriors: Their `k` posteriors, once they were asked for; else none.
     """
 
-    source: PriorSource
+    sources: tuple[PriorSource, ...]
     domain: BoxDomain
-    prior: Prior
+    priors: tuple[Prior, ...]
     runs: Regions
     max_inducing: int
     tolerance: int
     num_learned: int = 0
-    posterior: NystromPosterior | None = None
+    posteriors: tuple[NystromPosterior, ...] = ()
     model: ClassVar[None] = None  # no BoTorch model
-    inducing: ClassVar[tuple[()]] = ()  # they are of the posterior near the regions
+    inducing: ClassVar[tuple[()]] = ()  # they are of the posteriors near the regions
 
     @classmethod
     def begun(
@@ -185,74 +83,105 @@ class LocalSurrogate:
         max_inducing: int,
         batch_size: int,
     ) -> Self:
-        """The surrogate before any evaluation."""
+        """The surrogate of one outcome before any evaluation."""
         source = PriorSource(domain, settings, inferred_kernel=matern_kernel)
         return cls(
-            source,
+            (source,),
             domain,
-            source.initial(),
+            (source.initial(),),
             Regions.begun(num_regions, settings.num_initial),
             max_inducing,
             fail_tolerance(domain.dim, batch_size),
         )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The surrogate of several outcomes with the same regions."""
+        sources = tuple(part.source for part in parts)
+        priors = tuple(part.priors[0] for part in parts)
+        return replace(parts[0], sources=sources, priors=priors)
+
+    @property
+    def source(self) -> PriorSource:
+        """Makes the inputs of all kernels."""
+        return self.sources[0]
 
     @property
     def regions(self) -> tuple[Region, ...]:
         """The present regions."""
         return self.runs.regions
 
+    @property
+    def posterior(self) -> Any:
+        """The posterior, or `k` of several outcomes; None before they were built."""
+        if len(self.priors) == 1:
+            return self.posteriors[0] if self.posteriors else None
+        return self.posteriors or None
+
     def learn(self, record: RunRecord, generator: torch.Generator) -> Self:
         """Fit where that is due, and move the regions on."""
-        prior = self._fitted(record, generator)
-        fitted = replace(self, prior=prior, num_learned=len(record), posterior=None)
-        score = fitted._score(record)
-        runs = self.runs.after(record, self.num_learned, self.tolerance, score)
+        priors = tuple(
+            self._fitted(prior, OneOutcome(record, column), generator)
+            for column, prior in enumerate(self.priors)
+        )
+        num = len(record)
+        fitted = replace(self, priors=priors, num_learned=num, posteriors=())
+        judge = fitted._judge(record)
+        runs = self.runs.after(record, self.num_learned, self.tolerance, judge)
         return replace(fitted, runs=runs)
 
-    def _fitted(self, record: RunRecord, generator: torch.Generator) -> Prior:
-        """The prior after a fit, where one is due; a lone region's begins anew."""
-        prior = self.prior
-        begins = self.runs.have_begun(record.trial, prior.last_fit or 0)
-        is_due = begins or self.source.is_due(prior.last_fit, record)
-        if self.source.settings.refit is None or not is_due:
+    def _fitted(
+        self, prior: Prior, one: OneOutcome, generator: torch.Generator
+    ) -> Prior:
+        """A prior after a fit, where one is due; a lone region's begins anew."""
+        source = self.sources[one.column]
+        begins = self.runs.have_begun(one, prior.last_fit or 0)
+        is_due = begins or source.is_due(prior.last_fit, one)
+        if source.settings.refit is None or not is_due:
             return prior
-        values = self.values(record, len(record))
+        values = self.values(one.record, len(one.record), one.column)
         if len(values) < 3 or not bool(values.Y.min() < values.Y.max()):
             return prior
         if begins and len(self.regions) == 1:
             prior = replace(prior, hyperparameters=None)
         steps = MORE_STEPS if prior.hyperparameters else FIRST_STEPS
         few = fit_points(values, generator)
-        return self.source.fitted(prior, record, generator, few, steps)
+        return source.fitted(prior, one, generator, few, steps)
 
-    def _score(self, record: RunRecord) -> Score:
-        """What middles and successes go by."""
-        posterior, known = None, torch.tensor([])
-        if self._is_noisy():
-            known = self.values(record, self.num_learned).point[:MOST_POINTS]
-            posterior = self.posterior_of(record)
+    def _judge(self, record: RunRecord) -> Judge:
+        """What middles and successes go by; under noise means of the posteriors."""
+        noisy = [c for c, prior in enumerate(self.priors) if self._is_noisy(prior)]
+        posteriors = {column: self._posterior(record, column) for column in noisy}
+        known = {
+            column: self.values(record, self.num_learned, column).point[:MOST_POINTS]
+            for column in noisy
+        }
 
         @torch.no_grad()
-        def score(values: FoldedEvaluations) -> Tensor:
-            X = record.points(values.point)
-            Y = values.Y
-            if posterior is not None:
+        def judge(point: Tensor, Y: Tensor) -> Tensor:
+            X, Y = record.points(point), Y.clone()
+            for column, posterior in posteriors.items():
                 mean = posterior.moments(self.source.inputs(X)).mean
-                is_known = torch.isin(values.point, known)  # elsewhere it extrapolates
-                Y = (self.prior.scale * mean.cpu()).where(is_known, -torch.inf)
-            return Y.where(self.domain.box.is_feasible(X).cpu(), -torch.inf)
+                is_known = torch.isin(point, known[column])  # it extrapolates elsewhere
+                observed = Y[:, column] if shares(record) else torch.nan
+                mean = self.priors[column].scale * mean.cpu()
+                Y[:, column] = mean.where(is_known, observed)
+            is_feasible = self.domain.box.is_feasible(X).cpu()
+            return Y.where(is_feasible.unsqueeze(-1), torch.nan)
 
-        return score
+        return judge
 
-    def _is_noisy(self) -> bool:
+    def _is_noisy(self, prior: Prior) -> bool:
         """Whether a mean says more of a point than its observation."""
         X = self.source.inputs(self.domain.example_rows())
-        variance = self.prior.covar_module(X, diag=True).detach().mean()
-        return self.prior.lam > NOISY * float(variance)
+        variance = prior.covar_module(X, diag=True).detach().mean()
+        return prior.lam > NOISY * float(variance)
 
-    def values(self, record: RunRecord, num: int) -> FoldedEvaluations:
-        """What runs know of the first evaluations, points near the middles first."""
-        values = self.runs.values(record.trial[:num], record)
+    def values(
+        self, record: RunRecord, num: int, outcome: int = 0
+    ) -> FoldedEvaluations:
+        """What regions know of the first reports, points near the middles first."""
+        values = self.runs.values(record, num, outcome)
         X = self.source.inputs(record.points(values.point))
         centers = self.source.inputs(self.centers(record, self.regions))
         lengths = [r.length for r in self.regions if r.center is not None]
@@ -271,40 +200,87 @@ class LocalSurrogate:
 
     def side_weights(self) -> Tensor:
         """What multiplies the length of a region in each feature, `d`."""
-        return side_weights(self.prior.covar_module, self._span())
+        return side_weights([p.covar_module for p in self.priors], self._span())
 
-    def posterior_of(self, record: RunRecord) -> NystromPosterior:
-        """The posterior of what was learned."""
-        if self.posterior is not None:
-            return self.posterior
-        values = self.values(record, self.num_learned)
+    def posteriors_of(self, record: RunRecord) -> tuple[NystromPosterior, ...]:
+        """The posteriors of what was learned."""
+        columns = range(len(self.priors))
+        return self.posteriors or tuple(self._posterior(record, c) for c in columns)
+
+    def _posterior(self, record: RunRecord, column: int) -> NystromPosterior:
+        """The posterior of an outcome."""
+        prior = self.priors[column]
+        values = self.values(record, self.num_learned, column)
         values = at(values, torch.arange(min(len(values), MOST_POINTS)))
-        most = self.max_inducing
-        return local_posterior(self.source, self.prior, record, values, most)
+        if len(values):
+            most = self.max_inducing
+            return local_posterior(self.source, prior, record, values, most)
+        X = self.source.inputs(self.domain.example_rows())
+        mean = prior.mean_module
+        return NystromPosterior.prior(prior.covar_module, X, mean_module=mean)
 
     @torch.no_grad()
     def predict(self, X: Tensor, record: RunRecord) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation at `k x d` points, in units of Y."""
+        """Means and standard deviations at `q x d` points, in units of Y.
+
+        `q` of one outcome, `q x k` of several.
+        """
         inputs = self.source.inputs(X.to(self.domain.box.bounds))
-        mean, variance = self.posterior_of(record).moments(inputs)
-        return self.prior.scale * mean, self.prior.scale * variance.sqrt()
+        means, sds = list[Tensor](), list[Tensor]()
+        for prior, posterior in zip(
+            self.priors, self.posteriors_of(record), strict=True
+        ):
+            mean, variance = posterior.moments(inputs)
+            means.append(prior.scale * mean)
+            sds.append(prior.scale * variance.sqrt())
+        if len(means) == 1:
+            return means[0], sds[0]
+        return torch.stack(means, dim=-1), torch.stack(sds, dim=-1)
+
+    @torch.no_grad()
+    def maximizers(
+        self, X: Tensor, num: int, record: RunRecord, generator: torch.Generator
+    ) -> list[int]:
+        """Rows of `k x d` points where sample paths are best, a path for each.
+
+        Of several outcomes each path has its own random scalarization.
+        """
+        posteriors, once = self.posteriors_of(record), SelectableRows(once=True)
+        inputs = self.source.inputs(X)
+        with manual_seed(draw_seed(generator)):
+            if len(posteriors) == 1:
+                return path_maximizers(inputs, posteriors, num, once)
+            preference = Preference.of(record)
+            weights = preference.draw_weights(num).to(inputs)
+            levels = partial(self._levels, preference, weights)
+            return path_maximizers(inputs, posteriors, num, once, levels=levels)
+
+    def _levels(
+        self, preference: Preference, weights: Tensor, paths: list[Tensor]
+    ) -> list[Tensor]:
+        """What is maximized of `b x q` values of each outcome's paths."""
+        scaled = [p.scale * f for p, f in zip(self.priors, paths, strict=True)]
+        return preference.levels(torch.stack(scaled).movedim(0, -1), weights)
 
     def certificate(self, record: RunRecord) -> None:
-        """None: its posterior is near the regions alone."""
+        """None: its posteriors are near the regions alone."""
 
     def clear(self) -> None:
         """Nothing is shared with another value."""
 
     def config(self, domain: Domain) -> dict[str, Any]:
         """Plain values for a state to agree on."""
-        return self.source.config(domain) | {
+        configs = [source.config(domain) for source in self.sources]
+        own = configs[0] if len(configs) == 1 else {"models": configs}
+        return own | {
             "num_regions": len(self.regions),
             "max_inducing_points": self.max_inducing,
         }
 
     def state_dict(self) -> dict[str, Any]:
         """Hyperparameters, regions, and the trials' runs."""
-        return {"prior": self.prior.state_dict(), "runs": self.runs.state_dict()}
+        priors = [prior.state_dict() for prior in self.priors]
+        return {"priors": priors, "runs": self.runs.state_dict()}
 
     def of_state(
         self, state: dict[str, Any], record: RunRecord, num_learned: int
@@ -312,10 +288,13 @@ class LocalSurrogate:
         """What a saved run had learned, to the bit, from `state_dict`."""
         return replace(
             self,
-            prior=self.source.prior_of_state(state["prior"]),
+            priors=tuple(
+                source.prior_of_state(prior)
+                for source, prior in zip(self.sources, state["priors"], strict=True)
+            ),
             runs=self.runs.of_state(state["runs"]),
             num_learned=num_learned,
-            posterior=None,
+            posteriors=(),
         )
 
 

@@ -93,21 +93,27 @@ def is_better(new: Tensor, before: Tensor) -> bool:
 
 
 @torch.no_grad()
-def side_weights(kernel: Kernel, span: Tensor) -> Tensor:
+def side_weights(kernels: Sequence[Kernel], span: Tensor) -> Tensor:
     """What multiplies the length in each feature, `d`, of product one.
 
-    Proportional to the lengthscales, in sides of the box.
+    Proportional to the lengthscales, in sides of the box; of several kernels to their
+    geometric mean.
 
     Args:
-        kernel: A kernel of one lengthscale, or of one for each feature; all sides are
+        kernels: Kernels of one lengthscale, or of one for each feature; all sides are
             alike for others.
-        span: `d` sides of the box in units of the kernel's inputs.
+        span: `d` sides of the box in units of the kernels' inputs.
     """
+    logs = torch.stack([_log_sides(kernel, span) for kernel in kernels])
+    return (logs - logs.mean(-1, keepdim=True)).mean(0).exp()
+
+
+def _log_sides(kernel: Kernel, span: Tensor) -> Tensor:
+    """Logarithms of the lengthscales in sides of the box, `d`; zeros without any."""
     lengthscale = getattr(innermost(kernel), "lengthscale", None)
     if lengthscale is None or lengthscale.numel() not in (1, len(span)):
-        return torch.ones_like(span)
-    logs = (lengthscale.flatten().to(span) / span).log()
-    return (logs - logs.mean()).exp()
+        return torch.zeros_like(span)
+    return (lengthscale.flatten().to(span) / span).log()
 
 
 def candidates_around(

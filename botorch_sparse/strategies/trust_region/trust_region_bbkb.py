@@ -4,7 +4,7 @@ Where the parts of [Eriksson2019]_ are:
 
 =================================  ==================================================
 lengths, successes, failures       `Region`
-restarts                           `Regions`
+middles, restarts                  `Regions`
 candidates                         `candidates_around`
 the posterior                      `LocalSurrogate`
 batches of several regions         `TrustRegionBBKB._best_points`
@@ -14,11 +14,10 @@ batches of several regions         `TrustRegionBBKB._best_points`
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, TypeAlias, Unpack, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, Unpack, get_args
 
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
-from botorch.utils.sampling import manual_seed
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
@@ -28,7 +27,7 @@ from botorch_sparse.argument_checks import check_choice, check_whole
 from botorch_sparse.batching.rules import Rule, rule_of
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.pools.nystrom_pool import NystromPool
-from botorch_sparse.pools.sample_paths import path_maximizers, require_random_features
+from botorch_sparse.pools.sample_paths import require_random_features
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.core.fingerprint import fingerprint
@@ -37,8 +36,13 @@ from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import box_of, draw_seed
 from botorch_sparse.strategies.data.feedback import Points
 from botorch_sparse.strategies.data.history import Batch
+from botorch_sparse.strategies.data.outcomes import Outcome
 from botorch_sparse.strategies.data.run_record import BatchRecord
-from botorch_sparse.strategies.model_strategy import ModelStrategy
+from botorch_sparse.strategies.model_strategy import (
+    ModelStrategy,
+    OneOrEach,
+    settings_of,
+)
 from botorch_sparse.strategies.trust_region.local_surrogate import LocalSurrogate
 from botorch_sparse.strategies.trust_region.trust_region import (
     Region,
@@ -127,12 +131,13 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     """
 
     batch_size: int
+    takes_several_outcomes: ClassVar[bool] = True
 
     def __init__(
         self,
         candidates: Any = None,
-        covar_module: Kernel | None = None,
-        lam: float | None = None,
+        covar_module: OneOrEach[Kernel] = None,
+        lam: OneOrEach[float] = None,
         *,
         batch_size: int = DEFAULT_BATCH_SIZE,
         num_regions: int = 1,
@@ -144,6 +149,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         num_initial: int | None = None,
         refit: RefitSchedule | None = None,
         minimize: bool = False,
+        outcomes: Iterable[Outcome] | None = None,
         seed: int = 0,
         **domain: Unpack[DomainOptions],
     ) -> None:
@@ -174,19 +180,31 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
             num_initial=num_initial,
             refit=refit,
             minimize=minimize,
+            outcomes=outcomes,
             seed=seed,
         )
+        num = len(self.record.outcomes)
+        if num > 1 and acquisition != "thompson":
+            raise UnsupportedError(
+                f"Got {num} outcomes with acquisition={acquisition!r}, which takes one "
+                "objective; need acquisition='thompson'."
+            )
         self.rule = None if rule is None else rule_of(rule)
         if self.rule is not None and acquisition == "thompson":
             raise InputDataError(
                 f"Got rule={rule!r} with acquisition='thompson', where batches have a "
                 "size; leave it out, or take acquisition='ucb'."
             )
-        if covar_module is not None and acquisition == "thompson":
-            require_random_features(covar_module, place.dim)
+        for kernel, _ in settings_of(covar_module, lam, num):
+            if kernel is not None and acquisition == "thompson":
+                require_random_features(kernel, place.dim)
         self.batch_size = batch_size
         self.acquisition = acquisition
         self.num_candidates = num_candidates
+
+    @override
+    def _joined(self, parts: Sequence[LocalSurrogate]) -> LocalSurrogate:
+        return LocalSurrogate.joined(parts)
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -222,9 +240,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
 
     def _num_missing(self, region: Region) -> int:
         """Points to draw before a region goes by the posterior."""
-        return self.surrogate.runs.num_missing(
-            region, self.record.trial, self.pending_ids
-        )
+        return self.surrogate.runs.num_missing(region, self.record, self.pending_ids)
 
     def _ready(self) -> list[Region]:
         """Regions that have a middle and all of their first points."""
@@ -237,11 +253,11 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     ) -> list[tuple[int, int]]:
         """Numbers and runs of the best candidates of all regions."""
         parts = [self._candidates(region) for region in regions]
-        X, posterior = torch.cat(parts), self._remember()
+        X, posteriors = torch.cat(parts), self._remember()
         if self.acquisition == "thompson":
-            rows = self._by_paths(posterior, X, limit)
+            rows = self.surrogate.maximizers(X, limit, self.record, self.generator)
         else:
-            rows = self._by_bound(posterior, X, limit)
+            rows = self._by_bound(posteriors[0], X, limit)
         runs = torch.tensor([region.run for region in regions])
         run = runs.repeat_interleave(torch.tensor([len(part) for part in parts]))
         return [(self.record.add_point(X[row]), int(run[row])) for row in rows]
@@ -256,19 +272,11 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
             draw_seed(self.generator),
         )
 
-    def _by_paths(self, posterior: NystromPosterior, X: Tensor, num: int) -> list[int]:
-        """Rows where sample paths are largest."""
-        with manual_seed(draw_seed(self.generator)):
-            once = SelectableRows(once=True)
-            return path_maximizers(
-                self.surrogate.source.inputs(X), [posterior], num, once
-            )
-
     def _by_bound(self, posterior: NystromPosterior, X: Tensor, num: int) -> list[int]:
         """Rows of the largest bounds, whose variances shrink; pending ones first."""
         pending = self.surrogate.source.inputs(self.X_pending)
         pool = NystromPool(torch.cat([self.surrogate.source.inputs(X), pending]))
-        pool.update(posterior, noise=self.surrogate.prior.lam)
+        pool.update(posterior, noise=self.surrogate.priors[0].lam)
         out = torch.arange(len(X), len(pool), device=pending.device)
         selectable = SelectableRows(out if len(out) else None, once=True)
         batch = pool.batch(PRACTICAL_BETA**0.5, self.rule, selectable)
@@ -276,15 +284,16 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
             batch.append(row)
         return batch.choose(min(num, len(X)), self._ask_limit)
 
-    def _remember(self) -> NystromPosterior:
-        """The posterior of what was learned, which is built once."""
-        posterior = self.surrogate.posterior_of(self.record)
-        self.surrogate = replace(self.surrogate, posterior=posterior)
-        return posterior
+    def _remember(self) -> tuple[NystromPosterior, ...]:
+        """The posteriors of what was learned, which are built once."""
+        posteriors = self.surrogate.posteriors_of(self.record)
+        self.surrogate = replace(self.surrogate, posteriors=posteriors)
+        return posteriors
 
     @override
     def _describe(self) -> BatchRecord:
-        num = self._remember().num_inducing if self._ready() else 0
+        posteriors = self._remember() if self._ready() else ()
+        num = max((each.num_inducing for each in posteriors), default=0)
         return BatchRecord(size=0, num_inducing=num)
 
     @override

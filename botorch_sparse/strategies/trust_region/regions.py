@@ -1,0 +1,350 @@
+r"""The regions of a run: whose a trial is, the middles, and what a success is.
+
+With one objective the middle of a region is the best point of its own run, and a
+success a better one, by the order of [Eriksson2021]_: feasible points by their value,
+then the others by their total violation.
+
+With several objectives regions share all points ([Daulton2022]_). The middle is the
+point of the front with the largest hypervolume contribution that is no other region's
+middle. A success adds a thousandth to the volume that all points dominate. Before there
+is a feasible point, or one above the reference point, the order of violations, and then
+of `Preference.value` with equal weights, says what is better.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from botorch.utils.sampling import manual_seed
+from torch import Tensor
+
+from botorch_sparse.strategies.data.outcomes import Outcomes
+from botorch_sparse.strategies.data.preference import (
+    Preference,
+    dominated_hypervolume,
+    feasible_front,
+)
+from botorch_sparse.strategies.data.run_record import (
+    FoldedEvaluations,
+    OneOutcome,
+    RunRecord,
+)
+from botorch_sparse.strategies.trust_region.trust_region import (
+    MARGIN,
+    Region,
+    is_better,
+)
+
+# From numbers of `n` points and the `n x k` means of their reports to the values that
+# they are judged by, NaN where a point may not be a middle.
+Judge: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+
+# Scalarizations that contributions to a hypervolume are averaged over.
+NUM_DIRECTIONS = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Regions:
+    """Regions, and the run of each trial; a value.
+
+    Evaluations of points that nobody asked for belong to all runs that went on when
+    they came.
+
+    Attributes:
+        regions: The regions.
+        of_trial: Runs of all trials by their ids, on the host.
+        num_initial: Points of a run before its region is used.
+    """
+
+    regions: tuple[Region, ...]
+    of_trial: Tensor
+    num_initial: int
+
+    @classmethod
+    def begun(cls, num_regions: int, num_initial: int) -> "Regions":
+        """Those before any trial."""
+        regions = tuple(Region(run) for run in range(num_regions))
+        return cls(regions, torch.empty(0, dtype=torch.long), num_initial)
+
+    def with_trials(self, runs: Sequence[int]) -> "Regions":
+        """The same after new trials, O(n)."""
+        new = torch.tensor(runs, dtype=torch.long)
+        return replace(self, of_trial=torch.cat([self.of_trial, new]))
+
+    def owns(self, region: Region, trial: Tensor) -> Tensor:
+        """Which reports belong to a run, by the trials of the first `n` ones."""
+        is_trial = trial >= 0
+        run = torch.full_like(trial, -1)
+        run[is_trial] = self.of_trial[trial[is_trial]]
+        since = torch.arange(len(trial)) >= region.start
+        return torch.where(is_trial, run == region.run, since)
+
+    def values(self, record: RunRecord, num: int, outcome: int) -> FoldedEvaluations:
+        """What the regions know of an outcome from the first reports."""
+        is_known = torch.ones(num, dtype=torch.bool)
+        if not shares(record):
+            trial = record.trial[:num]
+            is_known = torch.stack([self.owns(r, trial) for r in self.regions]).any(0)
+        places = is_known.nonzero().squeeze(-1)
+        return FoldedEvaluations.of(record.point[places], record.Y[places, outcome])
+
+    def num_missing(self, region: Region, record: RunRecord, pending: Tensor) -> int:
+        """Points to draw before a region is used."""
+        out = int((self.of_trial[pending] == region.run).sum())
+        told = int((self.owns(region, record.trial) & _is_first(record.trial)).sum())
+        return max(0, self.num_initial - told - out)
+
+    def have_begun(self, one: OneOutcome, num_before: int) -> bool:
+        """Whether a region has its first points, and had not at `num_before`.
+
+        Both by the reports of one outcome.
+        """
+        for region in self.regions:
+            is_own = self.owns(region, one.record.trial)[one.places]
+            if int(is_own[:num_before].sum()) < self.num_initial <= int(is_own.sum()):
+                return True
+        return False
+
+    def after(
+        self, record: RunRecord, num_before: int, tolerance: int, judge: Judge
+    ) -> "Regions":
+        """The same after feedback; regions that are too small begin anew.
+
+        Args:
+            record: All reports.
+            num_before: How many were learned before.
+            tolerance: Evaluations without success after which a region is halved.
+            judge: What middles and successes go by.
+        """
+        regions, last = list[Region](), max(region.run for region in self.regions)
+        all_points = Standing.of(record, num_before, judge) if shares(record) else None
+        for region in self.regions:
+            is_own = self.owns(region, record.trial)
+            standing = all_points
+            if standing is None and bool(is_own[num_before:].any()):
+                standing = Standing.of(record, num_before, judge, is_own)
+            after = region
+            if standing is not None and bool(is_own.any()):
+                taken = [r.center for r in regions if all_points is not None]
+                after = self._after(region, standing, is_own, taken, tolerance)
+            if after.is_over:
+                last += 1
+                after = Region(last, start=len(record))
+            regions.append(after)
+        return replace(self, regions=tuple(regions))
+
+    def _after(
+        self,
+        region: Region,
+        standing: "Standing",
+        is_own: Tensor,
+        taken: Collection[int | None],
+        tolerance: int,
+    ) -> Region:
+        """A region after feedback; `is_own` says which reports belong to its run."""
+        center = standing.center(taken)
+        if center is None:
+            return region
+        moved = replace(region, center=center)
+        num_known, num_new = standing.num_evaluations(is_own)
+        if num_known < self.num_initial or num_new == 0:
+            return moved
+        is_success = standing.is_success(is_own)
+        return moved.after(num_new, is_success=is_success, tolerance=tolerance)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain values, and the trials' as a tensor."""
+        regions = [asdict(region) for region in self.regions]
+        return {"regions": regions, "of_trial": self.of_trial.clone()}
+
+    def of_state(self, state: dict[str, Any]) -> "Regions":
+        """Those that a state came from."""
+        regions = tuple(Region(**region) for region in state["regions"])
+        return replace(self, regions=regions, of_trial=state["of_trial"].cpu())
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """What is known of some points after a round of feedback, and what was before it.
+
+    A point is ranked once its constraints are all measured, and its objectives too
+    unless it violates a constraint. Only then do its evaluations count.
+
+    Attributes:
+        record: All reports.
+        num_before: How many there were before the round.
+        point: `n` numbers of points.
+        Y: `n x k` values that they are judged by, NaN where it may be no middle.
+        is_ranked: Which are ranked.
+        was_ranked: Which were before.
+    """
+
+    record: RunRecord
+    num_before: int
+    point: Tensor
+    Y: Tensor
+    is_ranked: Tensor
+    was_ranked: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        record: RunRecord,
+        num_before: int,
+        judge: Judge,
+        is_known: Tensor | None = None,
+    ) -> "Standing":
+        """What some reports say; all by default. O(n log n)."""
+        places = torch.arange(len(record))
+        places = places if is_known is None else places[is_known]
+        point, Y = _means_by_point(record, places)
+        before, Y_before = _means_by_point(record, places[places < num_before])
+        were_ranked = before[_are_ranked(record.outcomes, Y_before)]
+        return cls(
+            record,
+            num_before,
+            point,
+            judge(point, Y),
+            _are_ranked(record.outcomes, Y),
+            torch.isin(point, were_ranked),
+        )
+
+    def num_evaluations(self, is_own: Tensor) -> tuple[int, int]:
+        """Those of a run before the round, and the ranked ones that it brought."""
+        point, trial, before = self.record.point, self.record.trial, self.num_before
+        is_first = is_own & _is_first(trial)
+        ranked = is_first & torch.isin(point, self.point[self.is_ranked])
+        were = is_first & torch.isin(point, self.point[self.was_ranked])
+        num_new = int(ranked.sum()) - int(were[:before].sum())
+        return int(is_first[:before].sum()), num_new
+
+    @cached_property
+    def preference(self) -> Preference:
+        """What is better."""
+        return Preference.of(self.record)
+
+    @cached_property
+    def levels(self) -> list[Tensor]:
+        """What is compared, `n`: of feasible points, and then of others.
+
+        Minus infinity for points of the other kind, and for those that do not count.
+        """
+        outcomes = self.record.outcomes
+        F = self.Y[:, list(outcomes.objectives)]
+        value = F[:, 0]
+        if F.shape[-1] > 1:
+            value = self.preference.value(self.Y, torch.ones(F.shape[-1]).to(F))
+        violation = self.preference.violation(self.Y)
+        counts, is_feasible = _are_ranked(outcomes, self.Y), violation <= 0
+        return [
+            value.where(counts & is_feasible, -torch.inf),
+            (-violation).where(counts & ~is_feasible, -torch.inf),
+        ]
+
+    def center(self, taken: Collection[int | None]) -> int | None:
+        """The best point that is not taken, or where all are taken the best of all."""
+        scores = self.scores
+        numbers = [number for number in taken if number is not None]
+        is_taken = torch.isin(self.point, torch.tensor(numbers, dtype=torch.long))
+        free = scores.masked_fill(is_taken, -torch.inf)
+        scores = scores if free.max() == -torch.inf else free
+        return None if scores.max() == -torch.inf else int(self.point[scores.argmax()])
+
+    @cached_property
+    def scores(self) -> Tensor:
+        """What middles are chosen by, `n`; minus infinity where they may not be."""
+        inside, outside = self.levels
+        if bool((inside == -torch.inf).all()):
+            return outside
+        if not shares(self.record):
+            return inside
+        front = feasible_front(self.record.outcomes, self.Y)
+        parts = hypervolume_contributions(self.preference, self.Y[front])
+        if not bool(parts.any()):
+            return inside
+        return torch.full_like(inside, -torch.inf).index_copy(0, front, parts)
+
+    def is_success(self, is_own: Tensor) -> bool:
+        """Whether what a run brought to the round is better than all before it."""
+        own = torch.isin(self.point, self.record.point[is_own])
+        is_new = self.is_ranked & ~self.was_ranked & own
+        if shares(self.record):
+            volume = self._volume(is_new | self.was_ranked)
+            if volume > 0:
+                return volume > (1 + MARGIN) * self._volume_before
+        for level in self.levels:
+            new, before = level[is_new], level[self.was_ranked]
+            if bool((torch.cat([new, before]) > -torch.inf).any()):
+                return is_better(new, before)
+        return False
+
+    @cached_property
+    def _volume_before(self) -> float:
+        return self._volume(self.was_ranked)
+
+    def _volume(self, is_there: Tensor) -> float:
+        """The hypervolume of some points."""
+        outcomes = self.record.outcomes
+        Y = self.Y[is_there]
+        F = Y[feasible_front(outcomes, Y)][:, list(outcomes.objectives)]
+        return dominated_hypervolume(F, self.preference.reference)
+
+
+def shares(record: RunRecord) -> bool:
+    """Whether regions share all points: there are several objectives."""
+    return len(record.outcomes.objectives) > 1
+
+
+def hypervolume_contributions(preference: Preference, Y: Tensor) -> Tensor:
+    r"""What each of `f x k` values adds to the hypervolume of all, up to a constant.
+
+    By the scalarizations whose best values make the volume ([ZhangGolovin2020]_, Lemma
+    5): where a point is the best one, how far it is above the second best,
+
+    .. math:: c_i \propto E_\lambda \big[\max_j s_\lambda(y_j) -
+        \max_{j \ne i} s_\lambda(y_j) \big].
+
+    Directions are always the same ones. An exact volume for each point would take
+    seconds for a front of 200 points. Cost: O(4096 f o).
+    """
+    num = len(preference.outcomes.objectives)
+    with manual_seed(0):
+        weights = preference.draw_weights(NUM_DIRECTIONS)
+    s = preference.value(Y, weights.unsqueeze(1)).clamp_min(0.0).pow(num)
+    nothing = s.new_zeros(NUM_DIRECTIONS, 1)
+    best, place = torch.cat([s, nothing], dim=-1).topk(2)
+    sums = s.new_zeros(len(Y) + 1)
+    sums.index_add_(0, place[:, 0], best[:, 0] - best[:, 1])
+    return sums[:-1] / NUM_DIRECTIONS
+
+
+def _means_by_point(record: RunRecord, places: Tensor) -> tuple[Tensor, Tensor]:
+    """Different points of some reports, in their order, and means of their outcomes.
+
+    `n` numbers, and `n x k` values, NaN where an outcome was not measured.
+    """
+    point, Y = record.point[places], record.Y[places]
+    number = FoldedEvaluations.of(point, torch.zeros(len(point)).double()).point
+    means = Y.new_full((len(number), Y.shape[-1]), torch.nan)
+    for column, values in enumerate(Y.unbind(-1)):
+        folded = FoldedEvaluations.of(point, values)
+        means[torch.isin(number, folded.point), column] = folded.Y.to(means)
+    return number, means
+
+
+def _are_ranked(outcomes: Outcomes, Y: Tensor) -> Tensor:
+    """Which of `n x k` values the order knows; see `Standing`."""
+    unknown = Y.isnan()
+    is_violated = outcomes.violations(Y) > 0
+    lacks_objective = unknown[:, list(outcomes.objectives)].any(-1)
+    lacks_constraint = unknown[:, list(outcomes.constraints)].any(-1)
+    return ~lacks_constraint & (is_violated | ~lacks_objective)
+
+
+def _is_first(trial: Tensor) -> Tensor:
+    """Which reports are the first of their trial; all that are of none."""
+    first = torch.from_numpy(np.unique(trial.numpy(), return_index=True)[1])
+    return (trial < 0).index_fill(0, first, True)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from botorch_sparse.strategies.bkb import BKB
     from botorch_sparse.strategies.core.stopping import (
         StopAfter,
+        StopAtHypervolume,
         StopAtTarget,
         StopOnConfidenceGap,
         StopOnNoImprovement,
@@ -51,6 +52,7 @@ __all__ = [
     "RandomSearch",
     "RowIndex",
     "StopAfter",
+    "StopAtHypervolume",
     "StopAtTarget",
     "StopOnConfidenceGap",
     "StopOnNoImprovement",

@@ -452,6 +452,17 @@ ROWS = [
     *usual(partial(s.RandomSearch, X)),
     *arguments(s.StopAfter, seconds=[-1, NAN, "1", None]),
     *arguments(s.StopAtTarget, value=[NAN, "1", None]),
+    *arguments(
+        partial(s.StopAtHypervolume, value=1.0),
+        value=[-1.0, NAN, "2"],
+        reference=["x", 3.0, [NAN], [1.0, INF], [["a"]], [[1.0]]],
+    ),
+    *arguments(partial(s.Objective, "a"), minimize=bad.FLAG, threshold=[NAN, INF, "1"]),
+    *arguments(
+        partial(s.Constraint, "a", upper=1.0),
+        lower=[NAN, INF, "1", 1.5],
+        upper=[NAN, -INF, "1", None],
+    ),
     *arguments(s.StopOnConfidenceGap, tolerance=[-1, NAN, "1", None]),
     *arguments(s.StopOnNoImprovement, num_evaluations=[*bad.WHOLE, None]),
     *arguments(partial(s.StopOnNoImprovement, 3), min_gain=[-1, NAN, "1", None]),

@@ -37,7 +37,8 @@ PACKAGES_OF_METHODS = ("strategies", "models")
 MADE = {
     *("Strategy", "ConfidenceRadius", "Constants", "InducingPointSampler", "Rule"),
     *("BatchView", "Points", "RatioBound", "RankError", "joined_ranks"),
-    *("BatchRecord", "Best", "History", "ShardedDomain", "AdaptiveBatch"),
+    *("BatchRecord", "Best", "History", "Pareto", "ShardedDomain"),
+    "AdaptiveBatch",
     *("TableBatch", "CertifiedDraw", "AccuracyCertificate", "GradientFactors"),
     *("FoldedData", "KnownFeatures", "PosteriorCovarianceLinearOperator"),
     *("NystromPrior", "SparseFantasyModel", "ModelCertificate", "Moments"),

@@ -15,13 +15,19 @@ from concurrent.futures import (
 )
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_all_start_methods, get_context
+from types import SimpleNamespace
 from typing import Any
 
 import box_table
 import pytest
 import sbpe_problems
 import torch
-from botorch.exceptions import BotorchError, BotorchWarning, InputDataError
+from botorch.exceptions import (
+    BotorchError,
+    BotorchWarning,
+    InputDataError,
+    UnsupportedError,
+)
 from strategy_cases import ALL
 from strategy_table import (
     TABLE,
@@ -37,13 +43,16 @@ from botorch_sparse.strategies import (
     Objective,
     RandomSearch,
     StopAfter,
+    StopAtHypervolume,
     StopAtTarget,
+    StopOnConfidenceGap,
     StopOnNoImprovement,
     Strategy,
     ThompsonSampling,
 )
 from botorch_sparse.strategies.core import evaluation as run_loop
 from botorch_sparse.strategies.core import transaction
+from botorch_sparse.strategies.data import preference
 
 pd = pytest.importorskip("pandas")
 
@@ -599,6 +608,124 @@ def test_rules_that_stop(rule, minimize, values, num):
     assert history.Y.tolist() == values[:num]
 
 
+NAN, INF = float("nan"), float("inf")
+COST, DUST = Objective("cost", minimize=True), Constraint("dust", upper=1.0)
+TWO = [Objective("yield"), COST]
+# Above the point (0, 9) these have the volumes 1, 1, 4, 5, 5 and 5.
+FRONT = [[1.0, 8.0], [2.0, 9.5], [2.0, 7.0], [1.0, 6.0], [1.5, 7.5], [0.5, 8.0]]
+
+
+@pytest.mark.parametrize(
+    ("rule", "outcomes", "values", "num"),
+    [
+        # The constraint comes first: its sign is not the objective's.
+        (StopAtTarget(4.0), [DUST, COST], [[2.0, 1.0], [0.5, 5.0], [1.0, 4.0]], 3),
+        (StopAtTarget(4.0), [COST, DUST], [[1.0, 2.0], [3.0, NAN], [9.0, 0.0]], 3),
+        (StopAtTarget(4.0), [COST, DUST], [[NAN, 2.0], [4.0, 1.0], [9.0, 0.0]], 2),
+        (StopAtTarget(INF), [COST, DUST], [[1.0, 2.0], [4.0, 1.0], [9.0, 0.0]], 2),
+        (StopAtHypervolume(4.0, [0, 9]), TWO, FRONT, 3),
+        (StopAtHypervolume(4.5, torch.tensor([0, 9])), TWO, FRONT, 4),
+        (StopAtHypervolume(4.5, [0, 9]), [*TWO, DUST], [[*y, 2.0] for y in FRONT], 6),
+        (
+            StopAtHypervolume(0.5),
+            [Objective("yield", threshold=0.5)],
+            [[0.9], [1.0]],
+            2,
+        ),
+        (StopOnNoImprovement(2), TWO, FRONT, 6),
+        (StopOnNoImprovement(2, 1.0), TWO, [*FRONT[2:], [9.0, 1.0]], 3),
+        (
+            StopOnNoImprovement(2),
+            TWO,
+            [[1.0, 8.0], [2.0, NAN], [3.0, NAN], FRONT[2]],
+            4,
+        ),
+        # Nothing is feasible, then something is, which counts whatever its value.
+        (
+            StopOnNoImprovement(2),
+            [COST, DUST],
+            [[1.0, 5.0], [1.0, 4.0], [0.0, 6.0], [7.0, 0.5], [8.0, 0.0], [7.5, 1.0]],
+            6,
+        ),
+        (StopOnNoImprovement(1), [COST, DUST], [[1.0, 5.0], [0.0, 5.0], [7.0, 0.5]], 2),
+    ],
+)
+def test_rules_that_stop_with_several_outcomes(
+    rule: Any, outcomes: list[Any], values: list[list[float]], num: int
+) -> None:
+    reference = [objective for objective in outcomes if objective in TWO]
+    if len(reference) == 2 and isinstance(rule, StopOnNoImprovement):
+        outcomes = [Objective("yield", threshold=0.0), *outcomes[1:]]
+        outcomes[1] = Objective("cost", minimize=True, threshold=9.0)
+    strategy, left = random_search(outcomes=outcomes, batch_size=1), iter(values)
+    options = {"progress": False, "callbacks": [rule]}
+    history = strategy.run(lambda X: [next(left)], len(values), **options)
+    assert equal(history.Y.reshape(num, -1).tolist(), values[:num])
+
+
+def test_rules_for_other_outcomes_say_so() -> None:
+    """The batch before is told and kept."""
+    for rule, match in (
+        (StopAtTarget(1.0), "take StopAtHypervolume"),
+        (StopOnConfidenceGap(1.0), "take StopOnNoImprovement"),
+    ):
+        strategy = random_search(outcomes=TWO)
+        with pytest.raises(UnsupportedError, match=match):
+            strategy.run(lambda X: X, 12, progress=False, callbacks=rule)
+        assert len(strategy.history) == 6
+    with pytest.raises(InputDataError, match="one for each objective"):
+        strategy.run(
+            lambda X: X, 12, progress=False, callbacks=StopAtHypervolume(1.0, [1.0])
+        )
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "values", "shown"),
+    [
+        ([COST, DUST], [[3.0, 0.5], [2.0, 1.0], [1.0, 9.0]], "best=2,"),
+        ([DUST, COST], [[0.5, 3.0], [1.0, 2.0], [9.0, 1.0]], "best=2,"),
+        ([COST, DUST], [[3.0, 1.5], [2.0, 1.0], [1.0, NAN]], "best=2,"),
+        # Two from the limit, where the values have a standard deviation of 1.
+        ([COST, DUST], [[1.0, 3.0], [1.0, 4.0], [1.0, 5.0]], "infeasible by 2 sd"),
+        ([COST, DUST], [[1.0, NAN]] * 3, "infeasible by inf sd"),
+        ([*TWO, DUST], [[1.0, 2.0, 3.0]] * 3, "infeasible by 2 sd"),
+    ],
+)
+def test_progress_of_several_outcomes(
+    outcomes: Any, values: Any, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strategy = random_search(outcomes=outcomes, batch_size=3)
+    strategy.run(lambda X: values, 3)
+    assert shown in capsys.readouterr().err
+
+
+def test_progress_of_several_objectives(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Volumes and sizes of fronts; none is computed while the last one was dear."""
+    outcomes = [Objective("yield", threshold=0.0)]
+    outcomes.append(Objective("cost", minimize=True, threshold=9.0))
+    now, left = [0.0], iter(FRONT)
+    clock = SimpleNamespace(perf_counter=lambda: now[0])
+    monkeypatch.setattr("botorch_sparse.strategies.core.run_loop.time", clock)
+    volumes = preference.dominated_hypervolume
+
+    def dear(*args: Any) -> float:
+        now[0] += 1.0
+        return volumes(*args)
+
+    monkeypatch.setattr(preference, "dominated_hypervolume", dear)
+
+    def evaluate(X: Tensor) -> list[list[float]]:
+        now[0] += 7.0  # so that the third one after a volume has the next
+        return [next(left)]
+
+    strategy = random_search(outcomes=outcomes, batch_size=1)
+    strategy.run(evaluate, 6)
+    assert now[0] == 6 * 7.0 + 2
+    assert "front=2, hypervolume=5" in capsys.readouterr().err  # of the fourth
+
+
 @pytest.mark.parametrize("minimize", [False, True])
 @pytest.mark.parametrize("name", TABLE)
 def test_progress_shows_the_best_of_all(
@@ -750,9 +877,6 @@ def test_frames_of_the_objective_are_paired_by_their_index() -> None:
 
     history = strategy.run(evaluate, 10, progress=False, by_index=True)
     assert torch.equal(history.Y, history.X * torch.tensor([1.0, -1.0]))
-
-
-NAN, INF = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize("how", ["at once", "one by one", "executor"])

@@ -2,7 +2,9 @@
 
 import math
 import os
+import time
 import zlib
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import torch
@@ -14,6 +16,8 @@ from botorch_sparse.strategies.core.checkpoint import read_state
 from botorch_sparse.strategies.core.evaluation import Evaluation
 from botorch_sparse.strategies.core.transaction import undivided
 from botorch_sparse.strategies.data.history import Batch, History
+from botorch_sparse.strategies.data.preference import Preference, feasible_front
+from botorch_sparse.strategies.data.run_record import RunRecord
 
 AnyStrategy: TypeAlias = Any  # a `Strategy`, whose module imports this one
 
@@ -33,13 +37,14 @@ def run_to(evaluation: Evaluation, num_evaluations: int, *, progress: bool) -> H
         unit="eval",
         disable=not is_shown,
     ) as bar:
+        shown = _Shown(bar, strategy)
         try:
             while len(history) < num_evaluations:
                 batch = _next_batch(strategy, num_evaluations, evaluation.batch_size)
                 if batch is None:
                     break
                 evaluation.evaluate(batch)
-                _update(bar, history)
+                shown.update()
                 if _call(evaluation, batch):
                     break
                 _save(evaluation)
@@ -147,16 +152,56 @@ def _save(evaluation: Evaluation) -> None:
             evaluation.strategy.save(evaluation.checkpoint)
 
 
-def _update(bar: Any, history: History) -> None:
-    """Show what has come since, with the best value so far."""
-    if bar.disable:
-        return
-    values = history.values
-    largest = float(values.max()) if len(values) else -math.inf
-    best = -largest if history.minimize else largest
-    batches = history.batches
-    num_inducing = batches[-1].num_inducing if batches else 0
-    bar.set_postfix(
-        batch=len(batches), m=num_inducing, best=f"{best:.4g}", refresh=False
-    )
-    bar.update(len(history) - bar.n)
+@dataclass
+class _Shown:
+    """What the progress bar shows: how many evaluations, and the best of them.
+
+    Attributes:
+        bar: The bar.
+        strategy: What runs.
+        due: When a hypervolume is computed again: it takes a twentieth of the time.
+        volume: The last one, and the size of its front.
+    """
+
+    bar: Any
+    strategy: AnyStrategy
+    due: float = 0.0
+    volume: dict[str, str] = field(default_factory=dict)
+
+    def update(self) -> None:
+        """Show what has come since the last batch."""
+        if self.bar.disable:
+            return
+        history: History = self.strategy.history
+        batches = history.batches
+        num_inducing = batches[-1].num_inducing if batches else 0
+        self.bar.set_postfix(
+            batch=len(batches), m=num_inducing, **self._best(history), refresh=False
+        )
+        self.bar.update(len(history) - self.bar.n)
+
+    def _best(self, history: History) -> dict[str, str]:
+        """The best value; of several objectives the hypervolume."""
+        record: RunRecord = self.strategy.record
+        if record.outcomes.is_single:
+            values = history.values
+            largest = float(values.max()) if len(values) else -math.inf
+            return {"best": _signed_text(largest, history)}
+        if (start := time.perf_counter()) < self.due:
+            return self.volume
+        Y = record.means()[1]
+        violation, value = Preference.of(record).attained(Y)
+        if violation > 0:
+            return {"best": f"infeasible by {violation:.3g} sd"}
+        if len(record.outcomes.objectives) == 1:
+            return {"best": _signed_text(value, history)}
+        front = len(feasible_front(record.outcomes, Y))
+        self.volume = {"hypervolume": f"{value:.4g}", "front": str(front)}
+        now = time.perf_counter()
+        self.due = now + 20 * (now - start)
+        return self.volume
+
+
+def _signed_text(value: float, history: History) -> str:
+    """A value of what is maximized, in the user's sign."""
+    return f"{-value if history.minimize else value:.4g}"

@@ -203,8 +203,9 @@ class History:
 
     @property
     def minimize(self) -> bool:
-        """Whether small observations are good."""
-        return self._record.outcomes.minimize[0]
+        """Whether small observations are good, of the first objective."""
+        outcomes = self._record.outcomes
+        return outcomes.minimize[outcomes.objectives[0]]
 
     def __len__(self) -> int:
         return self._record.num_evaluations

@@ -16,6 +16,7 @@ any other, and of two points that are not the one with the smaller total violati
 standard deviations, is better.
 """
 
+import math
 from dataclasses import dataclass
 from functools import reduce
 
@@ -113,6 +114,23 @@ class Preference:
             margin: How far inside of its limits an outcome has to be.
         """
         return self.outcomes.violations(Y, self.spread.to(Y), margin)
+
+    def attained(self, Y: Tensor) -> tuple[float, float]:
+        """How good `n x k` values are together; those with NaN are left out.
+
+        Returns:
+            The least total violation, infinite without values; and of what is feasible
+            the largest value of the objective, minus infinity for none, or the
+            dominated hypervolume of several.
+        """
+        Y = Y[~Y.isnan().any(-1)]
+        violation = self.violation(Y)
+        F = Y[violation <= 0][:, list(self.outcomes.objectives)]
+        if F.shape[-1] > 1:
+            value = dominated_hypervolume(F, self.reference)
+        else:
+            value = float(F.max()) if len(F) else -math.inf
+        return float(violation.min()) if len(Y) else math.inf, value
 
     def levels(self, Y: Tensor, weights: Tensor) -> list[Tensor]:
         """What sample paths maximize, level by level; see `path_maximizers`.

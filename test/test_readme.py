@@ -47,7 +47,7 @@ def test_the_pages(page):
         pytest.importorskip("ax.api")
     names = names_after((ROOT / "docs" / "how_to" / f"{page}.md").read_text())
     if "client" in names:
-        assert len(names["client"].summarize()) == 2
+        assert len(names["client"].summarize()) == 6 and names["front"]
     elif "model" in names:
         assert 1 <= len(names["batch"].X) <= 20 and names["batch"].X.shape[1] == 2
     elif "history" in names:

@@ -19,6 +19,7 @@ from botorch_sparse.ax.generation_strategies import (
     bbkb_generation_strategy,
     gssbo_generation_strategy,
     sparse_generation_strategy,
+    thompson_generation_strategy,
 )
 from botorch_sparse.ax.initialization import recommended_batch_size
 from botorch_sparse.ax.registry import SparseGenerators
@@ -27,6 +28,7 @@ from botorch_sparse.ax.sparse_adapter import SparseAdapter
 from botorch_sparse.ax.sparse_generator import SparseGenerator
 from botorch_sparse.ax.sparse_surrogate import SparseSurrogate
 from botorch_sparse.ax.storage import register_for_storage
+from botorch_sparse.ax.thompson_acquisition import ThompsonAcquisition
 
 register_for_storage()
 
@@ -38,8 +40,10 @@ __all__ = [
     "SparseGenerator",
     "SparseGenerators",
     "SparseSurrogate",
+    "ThompsonAcquisition",
     "bbkb_generation_strategy",
     "gssbo_generation_strategy",
     "recommended_batch_size",
     "sparse_generation_strategy",
+    "thompson_generation_strategy",
 ]

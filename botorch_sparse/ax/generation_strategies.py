@@ -30,6 +30,7 @@ from botorch_sparse.ax.strategy_options import (
     check_optimizer_options,
     check_strategy_options,
 )
+from botorch_sparse.ax.thompson_acquisition import ThompsonAcquisition
 from botorch_sparse.models import SubsetSingleTaskGP
 
 # Inducing points of a model, unless asked for otherwise, and bytes that it may take;
@@ -177,6 +178,48 @@ def gssbo_generation_strategy(
     }
     spec = _sparse_spec(SparseAcquisition, generator, {}, options)
     return _strategy("GSSBO", num_initial, spec, options)
+
+
+def thompson_generation_strategy(
+    num_initial: int = 5, **options: Unpack[StrategyOptions]
+) -> GenerationStrategy:
+    """Sobol points, then Thompson sampling on a table of arms [VakiliMPD2021]_.
+
+    With one or several objectives and with outcome constraints; see
+    `botorch_sparse.strategies.ThompsonSampling`. Each arm maximizes functions drawn
+    from the posterior: a batch of any size costs one pass over the table, where
+    `sparse_generation_strategy` searches the table for each of its arms.
+
+    Objectives and constraints are of one metric each. Constraints relative to the
+    status quo become absolute by its data, as with Ax's strategies.
+
+    Args:
+        num_initial: Arms before the model is used, attached ones counted.
+        **options: See `StrategyOptions`. `candidates` are needed, and
+            `optimizer_options` have nothing to optimize.
+
+    Returns:
+        A strategy for `Client.set_generation_strategy`.
+
+    Raises:
+        InputDataError: If there are no `candidates`.
+
+    Example:
+        >>> table = [{"x": 0.1 * i} for i in range(11)]
+        >>> strategy = thompson_generation_strategy(candidates=table, seed=0)
+        >>> [node.name for node in strategy._nodes]
+        ['Sobol', 'Thompson']
+    """
+    check_strategy_options(options)
+    if options.get("candidates") is None:
+        raise InputDataError(
+            "Got candidates=None; Thompson sampling needs a table of arms: a data "
+            "frame, parameterizations, or the path of a CSV file. For a search space "
+            "without a table use sparse_generation_strategy."
+        )
+    generator = {"surrogate_spec": _surrogate_spec(options)}
+    spec = _sparse_spec(ThompsonAcquisition, generator, {}, options)
+    return _strategy("Thompson", num_initial, spec, options)
 
 
 def _sparse_spec(

@@ -9,7 +9,6 @@ from ax.adapter.registry import (
     GeneratorSetup,
     MBM_X_trans,
 )
-from ax.adapter.transforms.bilog_y import BilogY
 from ax.adapter.transforms.derelativize import Derelativize
 
 from botorch_sparse.ax.nearest_candidate import NearestCandidate, TableSobolGenerator
@@ -17,6 +16,7 @@ from botorch_sparse.ax.sparse_adapter import SparseAdapter
 from botorch_sparse.ax.sparse_generator import SparseGenerator
 from botorch_sparse.ax.transforms import (
     AsStored,
+    OneSidedBilogY,
     ScheduledStandardizeY,
     ScheduledWinsorize,
 )
@@ -26,7 +26,7 @@ Y_TRANSFORMS = [
     AsStored,
     Derelativize,
     ScheduledWinsorize,
-    BilogY,
+    OneSidedBilogY,
     ScheduledStandardizeY,
 ]
 

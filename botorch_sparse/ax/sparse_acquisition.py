@@ -88,6 +88,8 @@ class SparseAcquisition(Acquisition):
     def __init__(self, surrogate: Surrogate, **kwargs: Any) -> None:
         check_kind("surrogate", surrogate, Surrogate, "a Surrogate of Ax")
         self.check_options(kwargs.get("options") or {})
+        # What an earlier acquisition function left there rounds otherwise.
+        remember(surrogate.model, surrogate.Xs[0][:0])
         is_sparse = isinstance(surrogate, SparseSurrogate)
         with surrogate.inputs_as_arrays() if is_sparse else nullcontext():
             super().__init__(surrogate, **kwargs)
@@ -125,15 +127,8 @@ class SparseAcquisition(Acquisition):
     ) -> AcquisitionFunction:
         if isinstance(model, ModelListGP) and len(model.models) == 1:
             model = model.models[0]
-        observed, num_objectives = self.X_observed, len(self._objective_weights)
-        if observed is not None:
-            self.X_observed = self.baseline = best_points(
-                model,
-                observed,
-                self._objective_weights,
-                self._outcome_constraints,
-                self.options.get("max_baseline", MAX_BASELINE * num_objectives),
-            )
+        observed = self.X_observed
+        self.X_observed = self.baseline = self._best_observed(model)
         try:
             acqf = super()._construct_botorch_acquisition(
                 botorch_acqf_class, botorch_acqf_options, model
@@ -143,6 +138,20 @@ class SparseAcquisition(Acquisition):
         if getattr(acqf, "X_baseline", None) is not None:
             remember(model, acqf.X_baseline)
         return acqf
+
+    def _best_observed(self, model: Model) -> Tensor | None:
+        """The observed points that candidates are compared with."""
+        if self.X_observed is None:
+            return None
+        most = MAX_BASELINE * len(self._objective_weights)
+        return best_points(
+            model,
+            self.X_observed,
+            self._objective_weights,
+            self._outcome_constraints,
+            self.options.get("max_baseline", most),
+            self.objective_thresholds,
+        )
 
     def optimize(
         self, n: int, search_space_digest: SearchSpaceDigest, **kwargs: Any

@@ -12,7 +12,9 @@ from ax.adapter.torch import TorchAdapter
 from ax.core.data import MAP_KEY
 from ax.core.data_utils import ExperimentData
 from ax.core.observation import ObservationData, ObservationFeatures
+from ax.core.optimization_config import OptimizationConfig
 from ax.core.search_space import SearchSpace
+from botorch.exceptions import UnsupportedError
 from torch import Tensor
 
 from botorch_sparse.ax.arm_table import ArmTable
@@ -36,6 +38,12 @@ class SparseAdapter(TorchAdapter):
         return set()
 
     def _gen(self, n: int, search_space: SearchSpace, **kwargs: Any) -> GenResults:
+        """Generate candidates; see `TorchAdapter`.
+
+        Raises:
+            UnsupportedError: For an outcome constraint that combines metrics.
+        """
+        _refuse_combinations(kwargs.get("optimization_config"))
         generator = self.generator
         if isinstance(generator, SparseGenerator):
             generator.num_trials = len(self._experiment.trials)
@@ -124,6 +132,16 @@ class SparseAdapter(TorchAdapter):
             own = self._search_space.clone(), model_space.clone()
             self._known_choices = known = own, choices
         return known[1]
+
+
+def _refuse_combinations(config: OptimizationConfig | None) -> None:
+    """Refuse what Ax 1.3 takes for a constraint on the first of its metrics."""
+    for constraint in [] if config is None else config.all_constraints:
+        if len(names := constraint.metric_names) > 1:
+            raise UnsupportedError(
+                f"Got an outcome constraint that combines the metrics {names}; need a "
+                "constraint on one metric. Add the combination as a metric of its own."
+            )
 
 
 def _as_arms(frame: pd.DataFrame) -> pd.DataFrame:

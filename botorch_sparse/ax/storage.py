@@ -35,8 +35,10 @@ from botorch_sparse.ax.initialization import MinArms
 from botorch_sparse.ax.nearest_candidate import NearestCandidate
 from botorch_sparse.ax.registry import SparseGenerators
 from botorch_sparse.ax.sparse_acquisition import SparseAcquisition
+from botorch_sparse.ax.thompson_acquisition import ThompsonAcquisition
 from botorch_sparse.ax.transforms import (
     AsStored,
+    OneSidedBilogY,
     ScheduledStandardizeY,
     ScheduledWinsorize,
 )
@@ -48,8 +50,14 @@ ACQUISITION_FUNCTIONS = [
     qBatchUpperConfidenceBound,
     UpperConfidenceBound,
 ]
-ACQUISITIONS = [SparseAcquisition, AdaptiveBatchAcquisition]
-TRANSFORMS = [AsStored, NearestCandidate, ScheduledStandardizeY, ScheduledWinsorize]
+ACQUISITIONS = [SparseAcquisition, AdaptiveBatchAcquisition, ThompsonAcquisition]
+TRANSFORMS = [
+    AsStored,
+    NearestCandidate,
+    OneSidedBilogY,
+    ScheduledStandardizeY,
+    ScheduledWinsorize,
+]
 # What users of these models may name in a `ModelConfig`, and Ax may not know.
 KERNELS = [LinearKernel, MaternKernel, PolynomialKernel, RBFKernel]
 LIKELIHOODS = [FixedNoiseGaussianLikelihood, GaussianLikelihood]

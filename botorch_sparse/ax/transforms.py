@@ -1,10 +1,12 @@
 """Transforms of outcomes: Ax's, with constants that follow the schedule."""
 
 import warnings
+from collections import Counter
 from typing import Any
 
 import numpy as np
 from ax.adapter.transforms.base import Transform
+from ax.adapter.transforms.bilog_y import BilogY
 from ax.adapter.transforms.standardize_y import StandardizeY
 from ax.adapter.transforms.winsorize import Winsorize
 from ax.core.data_utils import ExperimentData
@@ -87,6 +89,23 @@ class ScheduledStandardizeY(_Scheduled, _StandardizeSmallY):
 
     Outcomes in the model's space then stay as they are between two sizes.
     """
+
+
+class OneSidedBilogY(BilogY):
+    """`BilogY` for metrics with one limit; Ax's moves the other one of two.
+
+    It bends a metric around a limit, which stays where it is; of two, Ax takes the
+    last. A metric with two limits is left as it is.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        config = self.adapter and self.adapter._optimization_config
+        constraints = config.outcome_constraints if config else []
+        limits = Counter(sig for oc in constraints for sig in oc.metric_signatures)
+        for signature, num in limits.items():
+            if num > 1:
+                self.metric_to_bound.pop(signature, None)
 
 
 class AsStored(Transform):

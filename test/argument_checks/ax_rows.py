@@ -88,6 +88,15 @@ ROWS: list[Row] = [
         ratio_threshold=bad.THRESHOLD,
     ),
     *arguments(ax.gssbo_generation_strategy, subset_size=bad.WHOLE),
+    *arguments(ax.thompson_generation_strategy, candidates=[None, 3]),
+    *arguments(
+        partial(ax.thompson_generation_strategy, candidates=[{"x": 0.5}]),
+        "thompson_generation_strategy",
+        num_initial=bad.WHOLE,
+        seed=bad.SEED,
+        refit_growth=GROWTH,
+        allow_repeats=bad.FLAG,
+    ),
     *arguments(partial(ax.recommended_batch_size, None), max_trials=bad.WHOLE),
     *arguments(ax.recommended_batch_size, client=[None, 3]),
     *arguments(
@@ -132,7 +141,11 @@ ROWS: list[Row] = [
     ],
     *[
         row
-        for acquisition in (ax.SparseAcquisition, ax.AdaptiveBatchAcquisition)
+        for acquisition in (
+            ax.SparseAcquisition,
+            ax.AdaptiveBatchAcquisition,
+            ax.ThompsonAcquisition,
+        )
         for row in (
             *arguments(
                 partial(acquisition, torch_opt_config=None),

@@ -69,6 +69,38 @@ def test_several_objectives():
     assert chosen - front <= {left[i] for i in second} or len(second) < 3
 
 
+def line_of_trials() -> tuple[SingleTaskGP, torch.Tensor]:
+    """All of 40 points in a row are the front of two objectives."""
+    X = torch.linspace(0, 1, 40, dtype=torch.double).unsqueeze(-1)
+    Y = torch.cat([X, -X], dim=-1)
+    return SingleTaskGP(X, Y, train_Yvar=torch.full_like(Y, 1e-6)).eval(), X
+
+
+def test_a_large_front_is_covered():
+    """No trial of it is farther from a chosen one than twice the least possible."""
+    model, X = line_of_trials()
+    chosen = best_points(model, X, torch.eye(2, dtype=torch.double), None, size=8)
+    assert len(chosen.unique(dim=0)) == 8
+    least = 2.5 / 39  # of eight groups of five in a row, each less than three from one
+    assert torch.cdist(X, chosen).min(-1).values.max() < 2 * least
+
+
+def test_trials_that_are_equally_good_are_taken_once_each():
+    model, X = line_of_trials()
+    nothing = torch.zeros(2, 2, dtype=torch.double)
+    chosen = best_points(model, X, nothing, None, size=5)
+    assert len(chosen.unique(dim=0)) == 5
+
+
+def test_what_is_below_a_threshold_comes_after_what_counts():
+    model, X = line_of_trials()
+    weights = torch.eye(2, dtype=torch.double)
+    goals = torch.tensor([0.495, torch.nan], dtype=torch.double)
+    for size, least in ((20, 0.5), (25, 0.37)):  # the next ones are the nearest to it
+        chosen = best_points(model, X, weights, None, size, goals)
+        assert len(chosen) == size and chosen.min() > least
+
+
 @pytest.mark.parametrize("m", [1, 2])
 @pytest.mark.parametrize("is_standardized", [True, False])
 def test_means_of_sparse_models_are_those_of_the_posterior(m, is_standardized):

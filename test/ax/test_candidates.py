@@ -21,6 +21,7 @@ from botorch_sparse.ax import (
     bbkb_generation_strategy,
     gssbo_generation_strategy,
     sparse_generation_strategy,
+    thompson_generation_strategy,
 )
 
 
@@ -116,6 +117,27 @@ def test_batches_without_repeats_are_as_large_as_the_rule_allows(
     assert acquisition.acqf.X_pending is None
 
 
+def test_rows_where_sample_paths_are_best(make_client, attach):
+    """Exactly as they are in the table, each once, and good ones."""
+    table = rows(60)
+    strategy = thompson_generation_strategy(
+        5, candidates=[*table, *table[:20]], allow_repeats=False, seed=0
+    )
+    client = make_client(strategy, MIXED)
+    attach(client, [(row, {"f": mixed(**row)}) for row in table[::3]])
+    ((run,),) = strategy.gen(client._experiment, n=10, num_trials=1)
+    known = {key(row): row for row in table}
+    arms = [arm.parameters for arm in run.arms]
+    assert len({key(arm) for arm in arms}) == len(arms) == 10
+    for arm in arms:
+        row = known.pop(key(arm))
+        assert {name: type(v) for name, v in arm.items()} == {
+            name: type(v) for name, v in row.items()
+        }
+    left = sorted(mixed(**row) for i, row in enumerate(table) if i % 3)
+    assert sum(mixed(**arm) for arm in arms) / 10 > left[-10]
+
+
 def test_without_repeats_the_table_runs_out(make_client, evaluate):
     table = rows(6)
     strategy = sparse_generation_strategy(
@@ -128,10 +150,15 @@ def test_without_repeats_the_table_runs_out(make_client, evaluate):
         client.get_next_trials(1)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "factory",
-    [bbkb_generation_strategy, gssbo_generation_strategy, sparse_generation_strategy],
+    [
+        bbkb_generation_strategy,
+        gssbo_generation_strategy,
+        sparse_generation_strategy,
+        thompson_generation_strategy,
+    ],
 )
 def test_more_trials_than_rows_that_are_left(factory, make_client, evaluate):
     """Ax keeps none of the trials of such a call; the message says what to ask for."""

@@ -23,6 +23,7 @@ from botorch_sparse.ax import (
     bbkb_generation_strategy,
     gssbo_generation_strategy,
     sparse_generation_strategy,
+    thompson_generation_strategy,
 )
 from botorch_sparse.ax.storage import register_for_storage
 from botorch_sparse.inducing import (
@@ -50,6 +51,7 @@ STRATEGIES = {
     "candidates": sparse_generation_strategy(candidates=ROWS, allow_repeats=False),
     "bbkb": bbkb_generation_strategy(ratio_threshold=3.0, beta=1.0, refit_growth=2.0),
     "gssbo": gssbo_generation_strategy(5, subset_size=30),
+    "thompson": thompson_generation_strategy(5, candidates=ROWS, seed=1),
 }
 
 

@@ -169,7 +169,8 @@ def reference_point(outcomes: Outcomes, Y: Tensor) -> Tensor:
         `o` values in the sign that is maximized.
     """
     goals = [o.goal for o in outcomes.parts if isinstance(o, Objective)]
-    given = torch.tensor([torch.nan if g is None else g for g in goals]).double()
+    known = [torch.nan if goal is None else goal for goal in goals]
+    given = torch.tensor(known, dtype=torch.double)
     columns = [
         column[~column.isnan()][:FIRST_POINTS]
         for column in Y[:, list(outcomes.objectives)].unbind(-1)

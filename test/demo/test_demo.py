@@ -6,6 +6,7 @@ import runpy
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,10 @@ from botorch_sparse.demo.datasets import Table, load_table
 
 NAMES = ("BBKB", "Thompson sampling", "GP-UCB", "random search")
 PAPER_NAMES = ("BBKB global", "BBKB global-local", "GP-UCB", "random search")
+
+needs_matplotlib = pytest.mark.skipif(
+    find_spec("matplotlib") is None, reason="needs matplotlib"
+)
 
 
 @pytest.fixture
@@ -40,6 +45,7 @@ def run(csv_file: Path, *more: str) -> None:
     command.main([*options, "--output", output, *more])
 
 
+@needs_matplotlib
 @pytest.mark.parametrize(
     ("options", "names", "setting"),
     [
@@ -72,6 +78,7 @@ def test_the_demo_prints_a_table_and_writes_the_plot(
 
 
 @pytest.mark.slow
+@needs_matplotlib
 def test_the_demo_repeats_itself(
     csv_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -341,6 +348,7 @@ def npy_file(csv_file: Path) -> Path:
     return path
 
 
+@needs_matplotlib
 def test_one_method_writes_the_rows_that_it_chose(
     npy_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -392,6 +400,7 @@ def test_ctrl_c_prints_what_was_finished(
     assert said.err.count("\n") == 1 and "interrupted" in said.err
 
 
+@needs_matplotlib
 @pytest.mark.parametrize(("suffix", "begin"), [(".pdf", b"%PDF"), (".svg", b"<?xml")])
 def test_the_plot_is_of_the_kind_that_its_name_says(
     csv_file: Path, suffix: str, begin: bytes
@@ -401,6 +410,7 @@ def test_the_plot_is_of_the_kind_that_its_name_says(
     assert path.read_bytes().startswith(begin)
 
 
+@needs_matplotlib
 def test_a_name_with_an_escape_sequence_does_not_reach_the_terminal(
     csv_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,7 +1,6 @@
 """Python processes that are ranks, without `torchrun`, which would stop survivors."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,8 +10,10 @@ from typing import NamedTuple
 import pytest
 import simulated_device
 import torch
+from torch.distributed import TCPStore
 
 ROOT = Path(__file__).parent.parent
+HANGS = 3600  # seconds after which ranks wait for each other for ever
 
 # Devices with numbers of ranks, each of which needs a GPU of its own.
 DEVICE_WORLDS = [
@@ -44,26 +45,30 @@ class Ended(NamedTuple):
     err: str
 
 
-def start_ranks(size: int, *arguments: str) -> list[subprocess.Popen[str]]:
-    """So many ranks of one program; those that `torchrun` would start.
+def ended_ranks(size: int, *arguments: str, asleep: Sequence[int] = ()) -> list[Ended]:
+    """How so many ranks of one program ended; `torchrun` would start the same ones.
+
+    They meet in a store of this process, as those of `torchrun` do: no other process
+    can take its port, and it is there until the last of them has ended.
 
     Args:
         size: How many.
         *arguments: Of the interpreter, such as `-c`, `program`.
+        asleep: Ranks that do not end: killed when the others have ended.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    store = TCPStore("127.0.0.1", 0, is_master=True)
     shared = os.environ | {
         "PYTHONPATH": str(ROOT),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        "MASTER_PORT": str(store.port),
         "WORLD_SIZE": str(size),
         "LOCAL_WORLD_SIZE": str(size),
         "OMP_NUM_THREADS": "1",
         "TORCHELASTIC_RUN_ID": "test",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
     }
-    return [
+    processes = [
         subprocess.Popen(
             [sys.executable, *arguments],
             env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
@@ -73,21 +78,13 @@ def start_ranks(size: int, *arguments: str) -> list[subprocess.Popen[str]]:
         )
         for rank in range(size)
     ]
-
-
-def ended(
-    processes: Sequence[subprocess.Popen[str]], *, is_killed: bool = False
-) -> list[Ended]:
-    """Wait for processes, or kill them first; none outlives this."""
-    if is_killed:
-        for process in processes:
-            process.kill()
+    found = {}
     try:
-        found = [process.communicate(timeout=120) for process in processes]
+        for rank in sorted(range(size), key=asleep.__contains__):
+            if rank in asleep:
+                processes[rank].kill()
+            found[rank] = processes[rank].communicate(timeout=HANGS)
     finally:
         for process in processes:
             process.kill()
-    return [
-        Ended(process.returncode, *texts)
-        for process, texts in zip(processes, found, strict=True)
-    ]
+    return [Ended(processes[rank].returncode, *found[rank]) for rank in range(size)]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rank_processes import DEVICE_WORLDS, ended, start_ranks
+from rank_processes import DEVICE_WORLDS, ended_ranks
 
 from botorch_sparse.demo import demo_command as command
 from botorch_sparse.pools.shard import RANK_TILE
@@ -46,13 +46,13 @@ def test_a_rank_dies_and_the_run_goes_on_with_others(data, tmp_path, capsys):
     printed = capsys.readouterr().out
     several = [*arguments, "--choices", parts, "--checkpoint", state]
 
-    survivor, killed = ended(start_ranks(2, "-c", DIES, *several))
+    survivor, killed = ended_ranks(2, "-c", DIES, *several)
     assert killed.status == -signal.SIGKILL and survivor.status == 1
     assert "Rank 0 of 2 lost the others: a process has died" in survivor.err
     assert survivor.err.count("\n") == 1, survivor.err  # no traceback
     assert Path(state).is_file() and not Path(parts).exists()
 
-    first, *others = ended(start_ranks(4, "-m", "botorch_sparse", *several))
+    first, *others = ended_ranks(4, "-m", "botorch_sparse", *several)
     assert first.status == 0, first.err
     assert first.out.splitlines()[0] == printed.splitlines()[0]
     for other in others:
@@ -64,7 +64,7 @@ def test_ranks_with_other_arguments_are_refused(data, tmp_path):
     seeds = "import os, sys; from botorch_sparse import __main__ as command; "
     seeds += "command.main([*sys.argv[1:], '--seed', os.environ['RANK']])"
     arguments = ["--data", data, *OPTIONS, str(tmp_path)]
-    first, second = ended(start_ranks(2, "-c", seeds, *arguments))
+    first, second = ended_ranks(2, "-c", seeds, *arguments)
     assert first.status == second.status == 2 and second.err == ""
     assert "Ranks [1] have another command than rank 0" in first.err
 
@@ -91,7 +91,7 @@ def test_ranks_on_devices_choose_what_one_process_does(device, size, data, tmp_p
     program = ("-c", COMMAND, str(Path(__file__).parent), *arguments, "--choices")
     chosen = [str(tmp_path / f"rows-{number}") for number in (1, size)]
     for number, rows in zip((1, size), chosen, strict=True):
-        for one in ended(start_ranks(number, *program, rows)):
+        for one in ended_ranks(number, *program, rows):
             assert one.status == 0, one.err
     alone, together = (Path(rows).read_text() for rows in chosen)
     assert alone == together and len(alone.splitlines()) == 45

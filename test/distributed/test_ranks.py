@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from botorch.exceptions import InputDataError
-from rank_processes import DEVICE_WORLDS, ended, start_ranks
+from rank_processes import DEVICE_WORLDS, ended_ranks
 
 from botorch_sparse.distributed import Ranks, joined_ranks, own_device
 from botorch_sparse.distributed.process_ranks import ProcessRanks
@@ -74,7 +74,7 @@ with joined_ranks() as ranks:
 
 
 def test_ranks_agree_and_survivors_say_that_one_is_gone() -> None:
-    first, killed, last = ended(start_ranks(3, "-c", PROGRAM))
+    first, killed, last = ended_ranks(3, "-c", PROGRAM)
     for one in (first, killed, last):
         assert one.out == "agreed\n", one.err
     assert killed.status == -signal.SIGKILL
@@ -87,8 +87,13 @@ def test_ranks_agree_and_survivors_say_that_one_is_gone() -> None:
 STOPPED = """
 import os, signal
 from datetime import timedelta
+from torch.distributed import TCPStore
 from botorch_sparse.distributed import joined_ranks
 
+# Who has imported this waits for the other, however long that takes.
+store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+store.set("imported/" + os.environ["RANK"], "")
+store.wait(["imported/0", "imported/1"], timedelta(days=1))
 with joined_ranks(timeout=timedelta(seconds=5)) as ranks:
     ranks.argmax(0.0, ranks.rank)
     print("agreed", flush=True)
@@ -100,9 +105,7 @@ with joined_ranks(timeout=timedelta(seconds=5)) as ranks:
 
 @pytest.mark.slow
 def test_a_rank_that_gives_no_answer_is_waited_for_until_the_timeout() -> None:
-    first, stopped = start_ranks(2, "-c", STOPPED)
-    (survivor,) = ended([first])
-    (asleep,) = ended([stopped], is_killed=True)
+    survivor, asleep = ended_ranks(2, "-c", STOPPED, asleep=[1])
     assert survivor.out == asleep.out == "agreed\n"
     assert survivor.status == 1
     assert "Rank 0 of 2 lost the others" in survivor.err
@@ -183,6 +186,6 @@ with place, joined_ranks(sys.argv[2]) as joined:
 def test_tensors_of_a_device_travel(device: str, size: int) -> None:
     """By NCCL from GPU to GPU, and through the host where nothing else is."""
     arguments = ("-c", TENSORS, str(Path(__file__).parent.parent), device)
-    for rank, one in enumerate(ended(start_ranks(size, *arguments))):
+    for rank, one in enumerate(ended_ranks(size, *arguments)):
         own = f"cuda:{rank}" if device == "cuda" else device
         assert (one.status, one.out) == (0, f"agreed {own}\n"), one.err

@@ -14,6 +14,7 @@ except ImportError as error:
 from botorch_sparse.plotting.accuracy import certified_step, plot_certificates
 from botorch_sparse.plotting.comparison import plot_best_rank, plot_comparison
 from botorch_sparse.plotting.elimination import plot_elimination
+from botorch_sparse.plotting.front import plot_hypervolume, plot_pareto
 from botorch_sparse.plotting.posterior import plot_confidence_band, plot_slice
 from botorch_sparse.plotting.progress import (
     plot_batch_sizes,
@@ -35,7 +36,9 @@ __all__ = [
     "plot_confidence_band",
     "plot_cumulative_regret",
     "plot_elimination",
+    "plot_hypervolume",
     "plot_num_inducing",
+    "plot_pareto",
     "plot_regret",
     "plot_seconds",
     "plot_simple_regret",

@@ -35,7 +35,8 @@ def certified_step(strategy: Any) -> CertifiedStep:
     different points.
 
     Args:
-        strategy: `BBKB` or `BKB` with feedback, on a table or on a box.
+        strategy: `BBKB` or `BKB` with feedback, on a table or on a box. Of several
+            outcomes it is the worst certificate.
 
     Raises:
         UnsupportedError: If the strategy has no inducing points to certify.
@@ -43,12 +44,15 @@ def certified_step(strategy: Any) -> CertifiedStep:
     check_kind("strategy", strategy, Strategy, "BBKB or BKB with feedback")
     record, surrogate = strategy.record, strategy.surrogate
     certificate = None if surrogate is None else surrogate.certificate(record)
+    if isinstance(certificate, tuple):  # one for each outcome
+        known = [each for each in certificate if each is not None]
+        certificate = max(known, key=lambda each: each.alpha, default=None)
     if certificate is None:
         raise UnsupportedError(
             f"{type(strategy).__name__} has no inducing points to certify; need BBKB "
             "or BKB after some feedback."
         )
-    return len(record), certificate
+    return len(strategy.history), certificate
 
 
 def plot_certificates(

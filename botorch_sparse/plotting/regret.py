@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from botorch.exceptions import InputDataError
+from botorch.exceptions import InputDataError, UnsupportedError
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -61,6 +61,7 @@ def plot_simple_regret(
 
     Raises:
         InputDataError: If the optimum is neither given nor known from a table.
+        UnsupportedError: Without a truth, if there are several outcomes.
     """
     ax = new_axes(ax)
     for history, style in styled(histories):
@@ -105,6 +106,11 @@ def _regret(history: Any, truth: Truth, optimum: float | None) -> Tensor:
         optimum = float(truth.Y.max())
     if truth is None:
         values = history.Y
+        if values.dim() > 1:
+            raise UnsupportedError(
+                f"Got a history of {values.shape[-1]} outcomes, whose values are no "
+                "regret of one function: give the truth, or take plot_hypervolume."
+            )
     elif isinstance(truth, Table):
         truth.regret_ratio(history.indices)  # refuses points that are not in the table
         values = truth.Y[history.indices.to(truth.Y.device)]

@@ -62,6 +62,12 @@ def view_of(source: Any) -> View:
 
 
 def _strategy_view(strategy: Any) -> View:
+    if (num := len(strategy.history.outcomes)) > 1:
+        raise UnsupportedError(
+            f"Got a strategy of {num} outcomes; need one posterior. Give a function "
+            "from points to its means and variances, by a column of what "
+            "strategy.predict(X) returns."
+        )
     surrogate, history = strategy.surrogate, strategy.history
     model = None if surrogate is None else surrogate.model
     some = strategy.domain.example_rows()

@@ -83,6 +83,7 @@ ROWS: list[Row] = [
         row
         for plot in (
             plotting.plot_batch_sizes,
+            plotting.plot_hypervolume,
             plotting.plot_num_inducing,
             plotting.plot_seconds,
         )
@@ -117,6 +118,12 @@ ROWS: list[Row] = [
             *arguments(partial(plot, {"a": HISTORY}), optimum=["x", NAN]),
         )
     ],
+    *arguments(plotting.plot_pareto, history=[SEARCH, None, {"a": HISTORY}]),
+    *anything(plotting.plot_pareto, says="need two or three", history=[HISTORY]),
+    *arguments(
+        partial(plotting.plot_hypervolume, {"a": HISTORY}),
+        reference=[[NAN], [1.0, 2.0], "x"],
+    ),
     *arguments(plotting.plot_elimination, strategy=[SEARCH, None, HISTORY]),
     *arguments(partial(plotting.plot_elimination, EXPLORER), dim=[9, -1, "x"]),
     *anything(

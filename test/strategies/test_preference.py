@@ -197,3 +197,32 @@ def test_values_are_the_users() -> None:
     assert history.reference_point().tolist() == pytest.approx([1.1, 4.7])
     frame = history.pareto().to_frame()
     assert frame["cost"].tolist() == [2.0, 5.0] and "cost_mean" not in frame
+
+
+GAINS, HEATS = st.sampled_from([0.0, 1.0, 2.0, 5.0, NAN]), [0.0, 0.5, 2.0, NAN]
+OBSERVED = st.lists(
+    st.tuples(st.integers(0, 5), GAINS, GAINS, st.sampled_from(HEATS)), max_size=20
+)
+
+
+@given(OBSERVED, st.sampled_from([None, [0.5, 4.0], [-1.0, 6.0]]))
+def test_volumes_after_each_evaluation(
+    observed: list[tuple[float, ...]], reference: list[float] | None
+) -> None:
+    """As those of the beginnings of a run, where points repeat."""
+    observed = [each for each in observed if any(y == y for y in each[1:])]
+    X = torch.arange(10.0).double().unsqueeze(-1)
+    strategy = RandomSearch(X, outcomes=OUTCOMES)
+    rows = [int(each[0]) for each in observed]
+    Y = torch.tensor([each[1:] for each in observed]).double().reshape(-1, 3)
+    if len(rows):
+        strategy.tell(X[rows], Y)
+    if reference is None:
+        reference = strategy.history.reference_point().tolist()
+    start = RandomSearch(X, outcomes=OUTCOMES)
+    expected = []
+    for row, y in zip(rows, Y, strict=True):
+        start.tell(X[row : row + 1], y.unsqueeze(0))
+        expected.append(start.history.hypervolume(reference))
+    volumes = strategy.history.hypervolumes(reference)
+    assert volumes.tolist() == pytest.approx(expected, abs=1e-12)

@@ -16,10 +16,12 @@ from botorch_sparse.strategies.data.candidate_table import (
     points_frame,
     with_columns,
 )
+from botorch_sparse.strategies.data.outcomes import Outcomes
 from botorch_sparse.strategies.data.preference import (
     Preference,
     dominated_hypervolume,
     feasible_front,
+    hypervolumes,
     reference_point,
 )
 from botorch_sparse.strategies.data.run_record import Batches, RunRecord
@@ -202,6 +204,11 @@ class History:
         return record
 
     @property
+    def outcomes(self) -> Outcomes:
+        """What is measured, and what is wanted of it."""
+        return self._record.outcomes
+
+    @property
     def minimize(self) -> bool:
         """Whether small observations are good, of the first objective."""
         outcomes = self._record.outcomes
@@ -337,6 +344,16 @@ class History:
         is_missing = Y[:, names.index(name)].isnan() & (record.trial[places] >= 0)
         return record.trial[places][is_missing]
 
+    def means(self) -> tuple[Tensor, Tensor]:
+        """The means of each point's observations. O(n_u), different points.
+
+        Returns:
+            `n_u` numbers of the points in the order of their first evaluation, and
+            `n_u x k` means in the user's signs, NaN where an outcome is missing.
+        """
+        point, Y = self._record.means()
+        return point, self.outcomes.signed_rows(Y)
+
     def best(self) -> Best:
         """The point whose observations are best in the mean. O(n_u), different points.
 
@@ -443,19 +460,36 @@ class History:
         Raises:
             InputDataError: If `reference` is not a finite number for each objective.
         """
-        outcomes = self._record.outcomes
-        columns = list(outcomes.objectives)
-        if reference is None:
-            r = self.reference_point()
-        else:
-            need = f"need {len(columns)} numbers, one for each objective."
-            r = as_numbers("reference", reference, need).double().reshape(-1)
-            if len(r) != len(columns) or not bool(r.isfinite().all()):
-                raise InputDataError(f"Got reference={short_repr(reference)}; {need}")
-        sign = torch.tensor([-1.0 if outcomes.minimize[c] else 1.0 for c in columns])
+        outcomes, r = self.outcomes, self._signed_reference(reference)
         Y = self._record.means()[1]
-        F = Y[feasible_front(outcomes, Y)][:, columns]
-        return dominated_hypervolume(F, r * sign)
+        F = Y[feasible_front(outcomes, Y)][:, list(outcomes.objectives)]
+        return dominated_hypervolume(F, r)
+
+    def hypervolumes(self, reference: Any = None) -> Tensor:
+        """`hypervolume` after each of the `n` evaluations, at one reference point.
+
+        Outcomes that came later count from their evaluation on. Cost: a hypervolume
+        for each evaluation that changes the front.
+
+        Args:
+            reference: See `hypervolume`; None for the present `reference_point`.
+        """
+        places, Y = self._record.merged()
+        point = self._record.point[places].tolist()
+        return hypervolumes(self.outcomes, point, Y, self._signed_reference(reference))
+
+    def _signed_reference(self, reference: Any) -> Tensor:
+        """`o` values of a reference point, in the sign that is maximized."""
+        outcomes, columns = self.outcomes, self.outcomes.objectives
+        if reference is None:
+            return reference_point(outcomes, self._record.means()[1])
+        need = f"need {len(columns)} numbers, one for each objective."
+        r = as_numbers("reference", reference, need).double().reshape(-1).cpu()
+        if len(r) != len(columns) or not bool(r.isfinite().all()):
+            raise InputDataError(f"Got reference={short_repr(reference)}; {need}")
+        return r * torch.tensor(
+            [-1.0 if outcomes.minimize[c] else 1.0 for c in columns]
+        )
 
     def to_frame(self) -> "DataFrame":
         """All evaluations in the columns of the candidates, with what came of them.

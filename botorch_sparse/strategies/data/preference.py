@@ -17,6 +17,7 @@ standard deviations, is better.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -199,6 +200,44 @@ def dominated_hypervolume(F: Tensor, reference: Tensor) -> float:
     if F.shape[-1] == 1:
         return float(F.max() - reference)
     return float(DominatedPartitioning(reference, F).compute_hypervolume())
+
+
+def hypervolumes(
+    outcomes: Outcomes, point: Sequence[int], Y: Tensor, reference: Tensor
+) -> Tensor:
+    """The hypervolume of the feasible front after each of `n` evaluations, `n`.
+
+    A point that is new adds what its own box has beyond the others.
+
+    Args:
+        outcomes: What is wanted.
+        point: `n` numbers of the points; those of equal ones are averaged.
+        Y: `n x k` values of what is maximized; NaN for unknown.
+        reference: `o` values that count for nothing.
+    """
+    columns = list(outcomes.objectives)
+    front, volume, volumes = Y.new_empty(0, len(columns)), 0.0, list[float]()
+    observed, means = dict[int, list[Tensor]](), dict[int, Tensor]()
+    for number, y in zip(point, Y, strict=True):
+        before = means.get(number)
+        observed.setdefault(number, []).append(y)
+        mean = means[number] = torch.stack(observed[number]).nanmean(0)
+        new = _above(outcomes, mean.unsqueeze(0), reference)
+        if before is not None and bool((front == before[columns]).all(-1).any()):
+            front = _above(outcomes, torch.stack([*means.values()]), reference)
+            volume = dominated_hypervolume(front, reference)
+        elif len(new) and not bool((front >= new).all(-1).any()):
+            volume += float((new - reference).prod())
+            volume -= dominated_hypervolume(front.minimum(new), reference)
+            front = torch.cat([front[~(front <= new).all(-1)], new])
+        volumes.append(volume)
+    return torch.tensor(volumes, dtype=torch.double)
+
+
+def _above(outcomes: Outcomes, Y: Tensor, reference: Tensor) -> Tensor:
+    """The objectives of the feasible front of `n x k` values above a point."""
+    F = Y[feasible_front(outcomes, Y)][:, list(outcomes.objectives)]
+    return F[(F > reference).all(-1)]
 
 
 def _at_best(Y: Tensor) -> Tensor:

@@ -50,7 +50,13 @@ from benchmarks import box_methods
 from benchmarks.outcome_problems import OutcomeProblem
 from benchmarks.pool_gps import CHUNK, FIT_STEPS, SCREENED_ROWS, WarmGP, rows_of
 from benchmarks.pool_tables import Proposer, random_rows, unit
-from botorch_sparse.strategies import RandomSearch, Strategy, ThompsonSampling
+from botorch_sparse.strategies import (
+    BBKB,
+    RandomSearch,
+    Strategy,
+    ThompsonSampling,
+    TrustRegionBBKB,
+)
 from botorch_sparse.strategies.data import preference
 from botorch_sparse.strategies.data.outcomes import Outcomes
 from botorch_sparse.strategies.data.preference import feasible_front
@@ -121,6 +127,16 @@ def random_search(**given: Any) -> Strategy:
 def thompson(**given: Any) -> Strategy:
     """`ThompsonSampling` as it is."""
     return ThompsonSampling(**given, batch_size=BATCH_SIZE)
+
+
+def bbkb(**given: Any) -> Strategy:
+    """`BBKB` in batches of a size, each row at most once."""
+    return BBKB(**given, batch_size=BATCH_SIZE)
+
+
+def trust_region(num_regions: int, **given: Any) -> Strategy:
+    """`TrustRegionBBKB` as it is but for the number of regions."""
+    return TrustRegionBBKB(**given, num_regions=num_regions, batch_size=BATCH_SIZE)
 
 
 def by_rows(make: Callable[[Run], Proposer]) -> Callable[[Run], None]:
@@ -434,6 +450,11 @@ def with_reference(rule: Callable[[Outcomes, Tensor], Tensor]) -> Method:
 TABLE, BOX, ONE, SEVERAL = ("table",), ("box",), ("one",), ("several",)
 METHODS = {
     "thompson": Method(by_strategy(thompson), is_ours=True),
+    "bbkb": Method(by_strategy(bbkb), is_ours=True, on=TABLE),
+    **{
+        name: Method(by_strategy(partial(trust_region, num)), is_ours=True, on=BOX)
+        for name, num in {"trust-region": 1, "trust-region-5": 5}.items()
+    },
     "random": Method(by_strategy(random_search)),
     "forest": Method(by_rows(forest), on=TABLE),
     "qlognehvi": Method(exact_gps(qlognehvi), on=TABLE),

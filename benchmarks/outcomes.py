@@ -129,7 +129,7 @@ def runs_of(
 
 
 def report(store: Store, args: argparse.Namespace) -> str:
-    """Markdown: the measure (CPU seconds) by evaluations, one table for a problem."""
+    """Markdown: one table for a problem, and how ours compare with the others."""
     lines, verdicts = list[str](), dict[str, list[bool]]()
     for problem in args.problems:
         found = runs_of(store, problem, args)
@@ -137,29 +137,32 @@ def report(store: Store, args: argparse.Namespace) -> str:
             continue
         longest = max(run["at"][-1] for runs in found.values() for run in runs)
         end = min(longest, total_of(problem, args.total))
-        ends = [at for at in AT if at < end] + [end]
-        lines += ["", f"### {problem}", ""]
-        head = " | ".join(f"at {at:,}" for at in ends)
-        lines.append(f"| method | seeds | {head} | broken off at |")
-        lines.append("|---" * (len(ends) + 3) + "|")
-        for method, runs in found.items():
-            name = f"**{method}**" if ALL[method].is_ours else method
-            cells = [cell(runs, at, DIGITS.get(problem, 3)) for at in ends]
-            cut = ", ".join(str(r["at"][-1]) for r in runs if r["limit"] is not None)
-            row = " | ".join([name, str(len(runs)), *cells, cut or "-"])
-            lines.append(f"| {row} |")
-        lines.append("")
+        lines += ["", f"### {problem}", "", *table(problem, found, end), ""]
         for method in found:
-            if ALL[method].is_ours and len(found) > 1:
-                text, is_no_worse = compared(problem, method, found, end)
-                lines.append(text)
-                kind = "tables" if problem in TABLES else "boxes"
-                verdicts.setdefault(f"{method}, {kind}", []).append(is_no_worse)
+            if not ALL[method].is_ours or all(ALL[name].is_ours for name in found):
+                continue
+            text, is_no_worse = compared(problem, method, found, end)
+            lines.append(text)
+            kind = "tables" if problem in TABLES else "boxes"
+            verdicts.setdefault(f"{method}, {kind}", []).append(is_no_worse)
     lines.append("")
     for name, each in verdicts.items():
         counts = f"{sum(each)} of {len(each)}"
         lines.append(f"- {name}: no worse than the best peer at all three on {counts}")
     return "\n".join(lines)
+
+
+def table(problem: str, found: dict[str, list[Record]], end: int) -> list[str]:
+    """Markdown: the measure (CPU seconds) by evaluations."""
+    ends = [at for at in AT if at < end] + [end]
+    head = ["method", "seeds", *(f"at {at:,}" for at in ends), "broken off at"]
+    rows = [head, ["---"] * len(head)]
+    for method, runs in found.items():
+        name = f"**{method}**" if ALL[method].is_ours else method
+        cells = [cell(runs, at, DIGITS.get(problem, 3)) for at in ends]
+        cut = ", ".join(str(r["at"][-1]) for r in runs if r["limit"] is not None)
+        rows.append([name, str(len(runs)), *cells, cut or "-"])
+    return [f"| {' | '.join(row)} |" for row in rows]
 
 
 def median_at(runs: list[Record], name: str, at: int) -> float | None:
@@ -182,7 +185,11 @@ def compared(
             if not ALL[peer].is_ours
             and (best := median_at(runs, "best", at)) is not None
         }
-        if own is None or not others:
+        if not others:
+            continue
+        if own is None:
+            parts.append(f"at {at}: not reached")
+            is_no_worse = False
             continue
         peer = max(others, key=lambda name: sign * others[name])
         is_worse = sign * round(own, digits) < sign * round(others[peer], digits)

@@ -194,7 +194,9 @@ def test_what_is_stored_is_not_run_again(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     outcomes.main([*options, "--total", "200", "--limit", "0"])
     printed = capsys.readouterr().out
-    assert len(ran) == 10  # all other methods
+    dtlz2 = outcome_problems.load_outcomes("dtlz2")
+    others = [m for m in METHODS if METHODS[m].suits(dtlz2) and m not in methods]
+    assert ran[8:] == [("dtlz2", m, seed) for seed in (0, 1) for m in others]
     outcomes.main(["--report", str(path), "--total", "200"])
     assert capsys.readouterr().out == printed[printed.index("commit") :]
 
@@ -235,3 +237,17 @@ def test_a_report_has_medians_and_says_where_a_peer_is_better(tmp_path, capsys):
         printed
     )
     assert "inf (1 s)" in printed
+
+
+def test_what_is_not_reached_is_no_draw(tmp_path, capsys):
+    store = Store(tmp_path / "runs.json")
+    short = stored([50, 100], [0.5, 0.6], [1.0, 2.0], limit=2.0)
+    store.add(outcomes.key_of("dtlz2", "thompson", 0), short)
+    outcomes.main(["--report", str(store.path)])
+    assert "no worse" not in capsys.readouterr().out  # there is no peer
+    long = stored([50, 100, 200], [0.1, 0.2, 0.3], [1.0] * 3)
+    store.add(outcomes.key_of("dtlz2", "random", 0), long)
+    outcomes.main(["--report", str(store.path)])
+    printed = capsys.readouterr().out
+    assert "at 100: no worse than random (0.2000); at 200: not reached" in printed
+    assert "on 0 of 1" in printed

@@ -18,6 +18,7 @@ from nbformat import NotebookNode
 FOLDER = Path(__file__).parent
 NAMES = (
     "find_the_best",
+    "several_outcomes",
     "drop_in",
     "ten_thousand",
     "candidate_table",

@@ -20,8 +20,8 @@ import tempfile
 from pathlib import Path
 
 import pandas as pd
-from matplotlib.figure import Figure
 
+from botorch_sparse.plotting import plot_hypervolume, plot_pareto
 from botorch_sparse.strategies import (
     Constraint,
     Objective,
@@ -110,23 +110,15 @@ for name, each in runs.items():
     print(f"{name:<18}{len(each.history):>5} evaluations  {share:6.1%} of the volume")
 
 # %%
-figure = Figure(figsize=(8, 3.4), layout="constrained")
-panels = figure.subplots(1, 2, sharex=True)
-best = whole.history.pareto().values
-for panel, (column, label) in zip(panels, [(1, "ered"), (2, "gsol")], strict=True):
-    panel.plot(truth["abs_lam_diff"], truth[label], ".", color="0.88", label="all rows")
-    panel.plot(*history.Y[:, [0, column]].T, ".", color="0.5", label="measured")
-    panel.plot(*best[:, [0, column]].T, "o", color="#D55E00", label="front of all")
-    panel.plot(
-        *front.values[:, [0, column]].T, ".", color="#0072B2", label="front found"
-    )
-    panel.set(xlabel="abs_lam_diff", ylabel=label)
-panels[0].legend(frameon=False, fontsize="small")
-figure
+plot_hypervolume({name: runs[name].history for name in [*runs][1:]}, reference)
 
 # %% [markdown]
-# The same rows stand in both panels. A front of three outcomes looks scattered in two.
-#
+# Rings are the front, and the star is the reference point. Early rows are dark.
+
+# %%
+plot_pareto(history)
+
+# %% [markdown]
 # ## Limits
 #
 # Often one outcome is to be good, and others are to be good enough. A `Constraint` has

@@ -124,8 +124,18 @@ def test_a_collapsed_region_is_its_anchor() -> None:
     assert torch.equal(X, anchor.expand(7, -1))
 
 
-def test_a_strategy_goes_on_in_a_collapsed_region() -> None:
-    """A norm bound far too small: no exception, the best known point, a warning."""
+@pytest.mark.parametrize("rounding", [0.0, 1e-9])
+def test_a_strategy_goes_on_in_a_collapsed_region(
+    rounding: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A norm bound far too small: no exception, the best known point, a warning.
+
+    So is it where rounding has left that point outside.
+    """
+    slack = SurvivingRegion.slack
+    monkeypatch.setattr(
+        SurvivingRegion, "slack", lambda self, X: slack(self, X) - rounding
+    )
     strategy = SBPE(
         **arguments(
             bounds=UNIT_BOX,

@@ -252,6 +252,8 @@ class SurvivingRegion:
         """
         known = torch.cat([pool, bounds.data["X"], self.best.double()])
         known = known[self.contains(known, 0.0)]
+        if len(known) == 0:  # rounding has left the best point outside, by little
+            known = self.anchor.double()
 
         def function(X: Tensor) -> Tensor:
             return bounds.standardized(X)[0]

@@ -4,6 +4,7 @@ Tables of numbers alone may stay in a file, of which only what is needed is read
 """
 
 import os
+import re
 import warnings
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -353,7 +354,8 @@ def map_npy(path: str | os.PathLike[str], mode: Literal["r", "c"]) -> NDArray[An
             array: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
     except (ValueError, EOFError) as error:
         # NumPy goes on with the advice to unpickle the file.
-        raise InputDataError(str(error).split(". ")[0].rstrip(".")) from error
+        reason = re.split(r"\. | when allow_pickle", str(error))[0]
+        raise InputDataError(reason.rstrip(".")) from error
     return array
 
 

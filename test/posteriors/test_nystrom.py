@@ -67,8 +67,12 @@ def test_dense_closed_form(name, n, m, double):
     expected = reference(name, data)
     S, Z = data["S"].cpu(), data["Z"].cpu()
     condition = torch.linalg.cond(oracles.DENSE[name](S, S)).item()
-    # Features are solved with `L`, and enter `B` with a precision of up to 2 / lam.
-    solved = torch.finfo(torch.float64).eps * condition**0.5 * 2 * n / 1e-2
+    # Features are solved with `L`, and enter `B` with a precision of up to 2 / lam;
+    # their squares sum to k(x, x) at most.
+    scale = max(
+        oracles.DENSE[name](x, x).diagonal().max().item() for x in (data["X"].cpu(), Z)
+    )
+    solved = torch.finfo(torch.float64).eps * condition**0.5 * 2 * n * scale / 1e-2
     moved = [
         oracles.effect_of_rounding(lambda i=i: reference(name, data)[i])
         for i in range(2)

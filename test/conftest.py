@@ -5,6 +5,7 @@ computes on the host but keeps the rules of CUDA (`simulated_device.py`). It has
 dtype: its arithmetic is the host's.
 """
 
+import signal
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +30,9 @@ collect_ignore = ["simulated_device.py", "mutants.py", "matrix.py"]
 # BoTorch compiles a kernel for hypervolumes when it first meets one, for most of a
 # minute where there is a compiler, and has the same in Python.
 logei._load_attempted = True
+
+# A run in the background of a script is started with Ctrl-C ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 DEVICES = ["cpu"]

@@ -65,7 +65,7 @@ def random_search(num: int = 60, **options: Any) -> RandomSearch:
 
 @pytest.fixture(scope="module")
 def dask_executor() -> Iterator[Executor]:
-    distributed = pytest.importorskip("distributed")
+    distributed = pytest.importorskip("dask.distributed")
     with (
         distributed.LocalCluster(
             n_workers=2,
@@ -191,7 +191,7 @@ def test_dask_evaluates_the_same_point_again(dask_executor: Executor) -> None:
 @pytest.mark.slow
 def test_dask_workers_may_be_other_processes() -> None:
     """Points and results cross their borders; the workers import torch."""
-    distributed = pytest.importorskip("distributed")
+    distributed = pytest.importorskip("dask.distributed")
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
     with (
         distributed.LocalCluster(processes=True, **options) as cluster,

@@ -20,6 +20,7 @@ NAMES = (
     "dropin_cost",
     "dropin_accuracy",
     "second_fit",
+    "model_outcomes",
     "continuous",
     "boxes",
     "long_loop",
@@ -45,6 +46,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "dropin_cost": ["--short"],
     "dropin_accuracy": ["--short"],
     "second_fit": ["--seeds", "1", "--data", "hartmann6"],
+    "model_outcomes": ["--sizes", "600", "--starts", "2"],
     "continuous": ["--short"],
     "boxes": "--problems hartmann6 --seeds 1 --total 200 "
     "--methods trust-region random".split(),

@@ -50,6 +50,8 @@ def test_the_pages(page):
         assert len(names["client"].summarize()) == 6 and names["front"]
     elif "model" in names:
         assert 1 <= len(names["batch"].X) <= 20 and names["batch"].X.shape[1] == 2
+        assert names["candidates"].shape == (2, 4) and names["best"].shape == (1, 4)
+        assert not any(each.is_exact for each in names["models"].models)
     elif "history" in names:
         assert len(names["history"]) >= 20
     else:

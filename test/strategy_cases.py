@@ -110,7 +110,10 @@ SEVERAL = {
     if name
     in (
         *("table-random", "table-thompson", "table-thompson-inferred"),
+        *("table-bbkb-global", "table-bbkb-global-local", "table-bbkb-inferred"),
+        *("table-bkb", "table-gpucb", "table-gpbucb-sum"),
         *("box-random", "box-thompson", "box-thompson-inferred"),
+        *("box-bbkb-global", "box-regions", "box-regions-two"),
     )
 }
 ALL = CASES | INFERRED | STARTS | SEVERAL
@@ -121,6 +124,7 @@ SAMPLE = {
     *(f"sbpe-{name}" for name in ("every", "box", "inferred")),
     *("table-thompson-inferred", "reduction", "initializing"),
     *("table-random-several", "table-thompson-several", "box-thompson-several"),
+    *("table-bbkb-global-local-several", "table-bbkb-inferred-several"),
     *("table-bkb-unknown", "table-bkb-doubled", "table-gpbucb-sum-doubled"),
 }
 

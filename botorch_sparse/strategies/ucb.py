@@ -301,10 +301,19 @@ class UCBStrategy(ModelStrategy[Any]):
         )
 
     def _points_of_outcomes(self) -> list[list[int]]:
-        """For each outcome `batch_points` less those it was learned at already."""
+        """For each outcome `batch_points` less those it was learned at already.
+
+        An outcome that came later, and was not learned yet, is in the batch too.
+        """
         record, start = self.record, self._num_learned
-        trials = {t.id: t.point for t in [*record.told_since(start), *self._trials]}
-        is_known = {id: record.measured(id, start) for id in trials}
+        later = record.told_since(start, is_later=True)
+        trials = {t.id: t.point for t in later}
+        is_known = {
+            id: record.measured(id, start) | ~record.measured(id) for id in trials
+        }
+        batch = {t.id: t.point for t in [*record.told_since(start), *self._trials]}
+        trials |= batch
+        is_known |= {id: record.measured(id, start) for id in batch}
         return [
             [trials[id] for id in sorted(trials) if not is_known[id][outcome]]
             for outcome in range(len(record.outcomes))

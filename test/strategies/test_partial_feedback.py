@@ -159,6 +159,22 @@ def test_what_comes_later_is_no_trial() -> None:
     assert strategy.state_dict()["num_learned"] == 12
 
 
+def test_each_outcome_has_its_own_points_in_progress() -> None:
+    """Pending ones, and those that are told and not learned yet."""
+    plain = {"covar_module": make_kernel(), "lam": 0.1, "noise_variance": 0.01}
+    strategy = BBKB(make_candidates(40), outcomes=OUTCOMES, **plain)
+    first = strategy.ask(1)
+    strategy.tell(first, [[1.0, NAN, NAN]])  # learned
+    rows = strategy.restore_trials([3, 8, 5]).indices.tolist()
+    strategy.tell([1], [[1.0, NAN, NAN]])
+    assert strategy._points_of_outcomes() == [rows] * 3
+    strategy.tell([0], [[NAN, 2.0, NAN]])
+    later = [int(first.indices[0])]
+    assert strategy._points_of_outcomes() == [rows, later + rows, rows]
+    strategy.learn()
+    assert strategy._points_of_outcomes() == [[8, 5]] * 3
+
+
 def test_what_comes_later_is_no_initial_point() -> None:
     """As many points are drawn at the start as without it."""
     parts, whole = (

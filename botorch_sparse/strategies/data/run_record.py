@@ -543,14 +543,19 @@ class RunRecord:
             self._sums = (len(self), total, count)
         return self._sums
 
-    def told_since(self, start: int) -> list[Trial]:
+    def told_since(self, start: int, *, is_later: bool = False) -> list[Trial]:
         """The trials told first from a place on, in the order of feedback.
 
-        Reports on points that nobody waited for, and later ones, are left out.
+        Reports on points that nobody waited for are left out.
+
+        Args:
+            start: The place.
+            is_later: Those of which outcomes came later from there on, instead.
         """
-        first = start + self.is_told_first(start).nonzero().squeeze(-1)
+        chosen = self.is_later[start:] if is_later else self.is_told_first(start)
+        places = start + chosen.nonzero().squeeze(-1)
         columns = self.trial, self.point, self.batch_number
-        told = zip(*(column[first].tolist() for column in columns), strict=True)
+        told = zip(*(column[places].tolist() for column in columns), strict=True)
         return [Trial(*each) for each in told]
 
     def is_told_first(self, start: int) -> Tensor:

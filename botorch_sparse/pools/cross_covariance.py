@@ -61,6 +61,13 @@ class KernelColumns:
         """Forget all columns, as after a kernel has failed."""
         self._slot, self._spare, self.version = {}, {}, self.version + 1
 
+    def successor(self) -> "KernelColumns":
+        """None yet, for another kernel; it takes over the memory of these."""
+        other = KernelColumns()
+        other.values, self.values = self.values, other.values
+        self.clear()
+        return other
+
     @property
     def num_used(self) -> int:
         """The slots that hold columns are the first of them."""

@@ -164,6 +164,19 @@ class HostBatch(TableBatch):
         return torch.from_numpy(self._ucb.copy())
 
     @override
+    def stale_values(self) -> Tensor:
+        if not self._known.is_whole:
+            self._refresh_all()
+        return torch.from_numpy(self._ucb.copy())
+
+    @override
+    def refresh(self, rows: Tensor) -> Tensor:
+        index = rows.numpy()
+        with one_thread():
+            self._refresh(index)
+        return torch.from_numpy(self._ucb[index])
+
+    @override
     def local_at_own(self, covariance: LocalBound) -> float:
         """The largest local bound at its points. O(j m^2) for a new one, else O(j^2).
 

@@ -118,6 +118,10 @@ class NystromPool:
         zero = self.X.new_zeros(len(self))
         self._prior = Moments(zero, zero if k_diag is None else k_diag)
 
+    def renew_columns(self) -> None:
+        """Have columns of another kernel; pools that shared these do so no more."""
+        self._columns = self._columns.successor()
+
     def forget_columns(self) -> None:
         """Drop the kernel's columns, as after a kernel has failed."""
         self._columns.clear()

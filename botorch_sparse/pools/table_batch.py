@@ -112,6 +112,14 @@ class TableBatch(GrowingBatch):
     def values(self) -> Tensor:
         """The bounds of all rows, `A`, all of them refreshed."""
 
+    def stale_values(self) -> Tensor:
+        """What the bounds of all rows (`A`) are not above; here they themselves."""
+        return self.values()
+
+    def refresh(self, rows: Tensor) -> Tensor:
+        """The bounds of `k` rows, which the stale values have from here on."""
+        return self.values()[rows]
+
     @abstractmethod
     def _append(self, row: int) -> tuple[float, float]:
         """Make a row pending; its variance at the start, and just before this."""

@@ -18,7 +18,7 @@ The papers' Theorems 2 give the first two `delta` each, and hold with
 
 import math
 from collections.abc import Iterable
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
@@ -202,7 +202,7 @@ def require_proved(
         )
 
 
-def num_outcomes_of(options: ModelOptions) -> int:
+def num_outcomes_of(options: ModelOptions | dict[str, Any]) -> int:
     """How many outcomes keyword arguments name; they become a tuple there."""
     outcomes = options.get("outcomes")
     if not isinstance(outcomes, Iterable):

@@ -49,7 +49,11 @@ from botorch_sparse.strategies.data.run_record import (
     each_outcome,
     evaluations_at,
 )
-from botorch_sparse.strategies.guarantees import require_proved, require_thresholds
+from botorch_sparse.strategies.guarantees import (
+    num_outcomes_of,
+    require_proved,
+    require_thresholds,
+)
 from botorch_sparse.strategies.local_maximization import most_uncertain
 from botorch_sparse.strategies.model_strategy import (
     MAX_BATCH_SIZE,
@@ -108,7 +112,7 @@ class UCBStrategy(ModelStrategy[Any]):
         default_radius: The radius of the strategy's paper, for a kernel that is given;
             None for `FixedBeta(4.0)`, the default of an inferred kernel.
         initial_sampler: See `Surrogate`.
-        max_memory: See `NystromPool`.
+        max_memory: See `NystromPool`. Outcomes with kernels of their own share it.
         num_evaluations: The horizon that the constants are for; feedback beyond it is
             announced once. None where nothing depends on it.
         repeat: With `"until-uncertainty-halves"` a batch is one point with as many
@@ -168,6 +172,8 @@ class UCBStrategy(ModelStrategy[Any]):
                 mean_module = ZeroMean() if mean_module is None else mean_module
         is_proved = default_radius is not None and default_radius.constants == "theory"
         rule = rule_of(_rule_in_place(rule, batch_size, repeat))
+        if not isinstance(covar_module, Kernel):
+            max_memory = max_memory // num_outcomes_of(options)
         super().__init__(
             candidates,
             covar_module,
@@ -292,7 +298,12 @@ class UCBStrategy(ModelStrategy[Any]):
         offsets = [self.radius.offset(each) for each in self._statistics]
         several: OutcomeSurrogates = self.surrogate
         return several.batch(
-            [Width(*each) for each in zip(multipliers, offsets, strict=True)],
+            [
+                Width(*both) if each.num_evaluations else None
+                for each, *both in zip(
+                    self._statistics, multipliers, offsets, strict=True
+                )
+            ],
             rule,
             self._points_of_outcomes(),
             *rest,

@@ -254,7 +254,11 @@ def test_an_outcome_without_feedback_is_left_out() -> None:
     for strategy, columns in ((joint, [0, 1, 2]), (pair, [0, 1])):
         strategy.tell(strategy.candidates[:12], Y[:, columns])
         strategy.learn()
-    assert joint.ask(3).indices.tolist() == pair.ask(3).indices.tolist()
+    batch = joint.ask(3)
+    assert batch.indices.tolist() == pair.ask(3).indices.tolist()
+    joint.tell(batch.ids[:1], [[NAN, NAN, 0.5]])  # told, and not learned yet
+    assert joint._points_of_outcomes()[2]
+    joint._batch_so_far().choose(2)
     limits = build([HEAT, GAIN, COST])
     only = Y.clone()
     only[:, 0], only[:, 1:] = Y[:, 0], NAN

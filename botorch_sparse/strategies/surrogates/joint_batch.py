@@ -48,12 +48,12 @@ class OptimisticOrder:
 
     Attributes:
         joint: The outcomes, and what is wanted of them.
-        widths: `k` of them.
+        widths: `k` of them; None for an outcome that has learned nothing.
         draw_weights: The `1 x o` weights of a point of the batch, by its place there.
     """
 
     joint: JointOutcomes
-    widths: Sequence[Width]
+    widths: Sequence[Width | None]
     draw_weights: Callable[[int], Tensor]
 
     def values(self, bounds: "Sequence[MeanAndUpper | None]") -> Tensor:
@@ -64,7 +64,7 @@ class OptimisticOrder:
         """
         lower, upper = list[Tensor | None](), list[Tensor | None]()
         for each, width in zip(bounds, self.widths, strict=True):
-            if each is None:
+            if each is None or width is None:
                 lower.append(None)
                 upper.append(None)
             else:
@@ -133,39 +133,74 @@ class JointBatch(GrowingBatch):
         return self.order.draw_weights(self.size)
 
 
+# Rows whose bounds are refreshed first; later blocks double.
+FIRST_BLOCK = 256
+
+
 class JointTableBatch(JointBatch):
     """Points among the rows of a table, the lowest of equals.
 
-    Cost: O(A m) for each outcome and point, and O(A k) more.
+    Stale bounds are wider than those with all pending points, so that a row is no
+    better than they say: the best row is known once it is one of those refreshed.
+
+    Cost of a point: O(A k), and O(m) for each outcome of the rows that are refreshed.
     """
 
     batches: tuple[TableBatch | None, ...]  # type: ignore[assignment]
     known: tuple[TableBatch, ...]  # type: ignore[assignment]
 
     @override
-    def argmax(self) -> int:
-        levels = self._levels()
-        shard = self.known[0].points.shard
-        best = shard.ranks.max(levels.amax(-1)) > -torch.inf
-        level = levels[int(best.int().argmax())]
-        row = int(level.argmax())
-        return shard.ranks.argmax(float(level[row]), shard.start + row)
-
     @torch.no_grad()
-    def _levels(self) -> Tensor:
-        """What is maximized level by level, `l x a`; minus infinity where closed."""
-        bounds = [
-            MeanAndUpper(batch.points.all_moments().mean, batch.values())
-            if batch is not None
-            else None
-            for batch in self.batches
-        ]
+    def argmax(self) -> int:
+        weights = self.weights
+        levels = self._levels([batch.stale_values() for batch in self.known], weights)
+        is_fresh = torch.zeros_like(levels[0], dtype=torch.bool)
+        size = FIRST_BLOCK
+        while not is_fresh[best := int(_first_level(levels).argmax())]:
+            behind = _first_level(levels).masked_fill(is_fresh, -torch.inf)
+            rows = behind.topk(min(size, len(behind))).indices
+            uppers = [batch.refresh(rows) for batch in self.known]
+            levels[:, rows] = self._levels(uppers, weights, rows)
+            is_fresh[rows] = True
+            size *= 2
+        return self._best_of_ranks(levels[:, best], best)
+
+    def _levels(
+        self, uppers: list[Tensor], weights: Tensor, rows: Tensor | None = None
+    ) -> Tensor:
+        """What is maximized level by level, `l x a`; minus infinity where closed.
+
+        Args:
+            uppers: Upper bounds of the outcomes with data.
+            weights: The scalarization.
+            rows: Whose bounds they are; None for all rows.
+        """
+        rest = iter(uppers)
+        bounds = list[MeanAndUpper | None]()
+        for batch in self.batches:
+            mean = None if batch is None else batch.points.all_moments().mean
+            if mean is None:
+                bounds.append(None)
+            else:
+                mean = mean if rows is None else mean[rows]
+                bounds.append(MeanAndUpper(mean, next(rest)))
         Y = self.order.values(bounds)
-        weights = self.weights.to(Y.device)
-        levels = torch.cat(self.order.joint.preference.levels(Y, weights))
+        order = self.order.joint.preference
+        levels = torch.cat(order.levels(Y, weights.to(Y.device)))
         levels = levels.where(~levels.isnan(), 0.0)  # of no objective that is known
-        is_open = next(each for each in bounds if each is not None).upper > -torch.inf
-        return levels.where(is_open, -torch.inf)
+        return levels.where(uppers[0] > -torch.inf, -torch.inf)
+
+    def _best_of_ranks(self, levels: Tensor, row: int) -> int:
+        """The best of all ranks' best rows; of equals the lowest."""
+        shard = self.known[0].points.shard
+        is_there = shard.ranks.max(levels) > -torch.inf
+        level = levels[int(is_there.int().argmax())]
+        return shard.ranks.argmax(float(level), shard.start + row)
+
+
+def _first_level(levels: Tensor) -> Tensor:
+    """Of `l x a` the first level in which there is something, `a`."""
+    return levels[int((levels.amax(-1) > -torch.inf).int().argmax())]
 
 
 class JointBoxBatch(JointBatch):
@@ -193,7 +228,7 @@ class JointBoxBatch(JointBatch):
         """The best values between bounds at `q x d` points, `1 x q x k`."""
         bounds = list[MeanAndUpper | None]()
         for batch, width in zip(self.batches, self.order.widths, strict=True):
-            if batch is None:
+            if batch is None or width is None:
                 bounds.append(None)
                 continue
             assert isinstance(batch.acqf, BatchUpperConfidenceBound)

@@ -114,7 +114,7 @@ class OutcomeSurrogates:
 
     def batch(
         self,
-        widths: Sequence[Width],
+        widths: Sequence[Width | None],
         rule: Rule | None,
         pending: Sequence[list[int]],
         selectable: SelectableRows,
@@ -126,7 +126,8 @@ class OutcomeSurrogates:
         """Start a batch by upper confidence bounds on all outcomes.
 
         Args:
-            widths: How far bounds are from the means, for each outcome.
+            widths: How far bounds are from the means, for each outcome; None for those
+                that have learned nothing.
             rule: What ends each outcome's batch, and with it this one.
             pending: For each outcome the points that are in it from the start.
             selectable: Which rows may be chosen; excluded ones on the host.
@@ -147,7 +148,7 @@ class OutcomeSurrogates:
 
         batches = [
             view.batch(width.multiplier, rule, points, selectable, one, generator)
-            if len(one)
+            if width is not None
             else None
             for view, width, points, one in zip(
                 views, widths, pending, records, strict=True

@@ -177,6 +177,8 @@ class NystromTablePosterior(TablePosterior):
     @torch.no_grad()
     def blank(self, prior: Prior) -> Self:
         pool = copy(self.pool)
+        if prior.covar_module is not self.prior.covar_module:
+            pool.renew_columns()
         k_diag = prior.covar_module(pool.X, diag=True)
         pool.reset(k_diag)
         return replace(self, prior=prior, pool=pool, k_diag=k_diag, on_host={})
@@ -222,7 +224,7 @@ class NystromTablePosterior(TablePosterior):
         chosen: Tensor,
     ) -> Self:
         view = self if prior is self.prior else self.blank(prior)
-        view = replace(view, pool=copy(self.pool), on_host={})
+        view = replace(view, pool=copy(view.pool), on_host={})
         data, pool = evaluations_at(record, values, chosen), view.pool
         if not self.embeds:
             pool.hold(view._posterior_of(data))

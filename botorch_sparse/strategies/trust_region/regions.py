@@ -4,7 +4,8 @@ With one objective the middle of a region is the best point of its own run, and 
 success a better one, by the order of [Eriksson2021]_: feasible points by their value,
 then the others by their total violation.
 
-With several objectives regions share all points ([Daulton2022]_). The middle is the
+With several objectives regions share all points ([Daulton2022]_), the first ones too,
+so that one that begins anew draws none. The middle is the
 point of the front with the largest hypervolume contribution that is no other region's
 middle. A success adds a thousandth to the volume that all points dominate. Before there
 is a feasible point, or one above the reference point, the order of violations, and then
@@ -82,20 +83,23 @@ class Regions:
         since = torch.arange(len(trial)) >= region.start
         return torch.where(is_trial, run == region.run, since)
 
+    def knows(self, region: Region, record: RunRecord) -> Tensor:
+        """Which reports a region goes by: all where regions share their points."""
+        if shares(record):
+            return torch.ones(len(record), dtype=torch.bool)
+        return self.owns(region, record.trial)
+
     def values(self, record: RunRecord, num: int, outcome: int) -> FoldedEvaluations:
         """What the regions know of an outcome from the first reports."""
-        is_known = torch.ones(num, dtype=torch.bool)
-        if not shares(record):
-            trial = record.trial[:num]
-            is_known = torch.stack([self.owns(r, trial) for r in self.regions]).any(0)
-        places = is_known.nonzero().squeeze(-1)
+        known = torch.stack([self.knows(r, record) for r in self.regions]).any(0)
+        places = known[:num].nonzero().squeeze(-1)
         return FoldedEvaluations.of(record.point[places], record.Y[places, outcome])
 
     def num_missing(self, region: Region, record: RunRecord, pending: Tensor) -> int:
         """Points to draw before a region is used."""
-        out = int((self.of_trial[pending] == region.run).sum())
-        told = int((self.owns(region, record.trial) & _is_first(record.trial)).sum())
-        return max(0, self.num_initial - told - out)
+        is_out = (self.of_trial[pending] == region.run) | shares(record)
+        is_told = self.knows(region, record) & _is_first(record.trial)
+        return max(0, self.num_initial - int(is_told.sum()) - int(is_out.sum()))
 
     def have_begun(self, one: OneOutcome, num_before: int) -> bool:
         """Whether a region has its first points, and had not at `num_before`.
@@ -103,8 +107,9 @@ class Regions:
         Both by the reports of one outcome.
         """
         for region in self.regions:
-            is_own = self.owns(region, one.record.trial)[one.places]
-            if int(is_own[:num_before].sum()) < self.num_initial <= int(is_own.sum()):
+            is_known = self.knows(region, one.record)[one.places]
+            before, now = int(is_known[:num_before].sum()), int(is_known.sum())
+            if before < self.num_initial <= now:
                 return True
         return False
 
@@ -120,19 +125,20 @@ class Regions:
             judge: What middles and successes go by.
         """
         regions, last = list[Region](), max(region.run for region in self.regions)
-        all_points = Standing.of(record, num_before, judge) if shares(record) else None
+        standing, taken = None, set[int | None]()
         for region in self.regions:
-            is_own = self.owns(region, record.trial)
-            standing = all_points
-            if standing is None and bool(is_own[num_before:].any()):
-                standing = Standing.of(record, num_before, judge, is_own)
-            after = region
-            if standing is not None and bool(is_own.any()):
-                taken = [r.center for r in regions if all_points is not None]
+            is_known, after = self.knows(region, record), region
+            if standing is None or not shares(record):
+                standing = Standing.of(record, num_before, judge, is_known)
+            if bool(is_known[num_before:].any()):
+                is_own = self.owns(region, record.trial)
                 after = self._after(region, standing, is_own, taken, tolerance)
+            if shares(record):
+                taken.add(after.center)
             if after.is_over:
                 last += 1
-                after = Region(last, start=len(record))
+                center = after.center if shares(record) else None
+                after = Region(last, start=len(record), center=center)
             regions.append(after)
         return replace(self, regions=tuple(regions))
 
@@ -149,11 +155,11 @@ class Regions:
         if center is None:
             return region
         moved = replace(region, center=center)
-        num_known, num_new = standing.num_evaluations(is_own)
-        if num_known < self.num_initial or num_new == 0:
+        num = standing.num_new(is_own)
+        if standing.num_known < self.num_initial or num == 0:
             return moved
         is_success = standing.is_success(is_own)
-        return moved.after(num_new, is_success=is_success, tolerance=tolerance)
+        return moved.after(num, is_success=is_success, tolerance=tolerance)
 
     def state_dict(self) -> dict[str, Any]:
         """Plain values, and the trials' as a tensor."""
@@ -176,6 +182,7 @@ class Standing:
     Attributes:
         record: All reports.
         num_before: How many there were before the round.
+        num_known: Evaluations of these points before the round.
         point: `n` numbers of points.
         Y: `n x k` values that they are judged by, NaN where it may be no middle.
         is_ranked: Which are ranked.
@@ -184,6 +191,7 @@ class Standing:
 
     record: RunRecord
     num_before: int
+    num_known: int
     point: Tensor
     Y: Tensor
     is_ranked: Tensor
@@ -191,35 +199,31 @@ class Standing:
 
     @classmethod
     def of(
-        cls,
-        record: RunRecord,
-        num_before: int,
-        judge: Judge,
-        is_known: Tensor | None = None,
+        cls, record: RunRecord, num_before: int, judge: Judge, is_known: Tensor
     ) -> "Standing":
-        """What some reports say; all by default. O(n log n)."""
-        places = torch.arange(len(record))
-        places = places if is_known is None else places[is_known]
+        """What some reports say. O(n log n)."""
+        places = is_known.nonzero().squeeze(-1)
         point, Y = _means_by_point(record, places)
-        before, Y_before = _means_by_point(record, places[places < num_before])
+        earlier = places[places < num_before]
+        before, Y_before = _means_by_point(record, earlier)
         were_ranked = before[_are_ranked(record.outcomes, Y_before)]
         return cls(
             record,
             num_before,
+            int(_is_first(record.trial)[earlier].sum()),
             point,
             judge(point, Y),
             _are_ranked(record.outcomes, Y),
             torch.isin(point, were_ranked),
         )
 
-    def num_evaluations(self, is_own: Tensor) -> tuple[int, int]:
-        """Those of a run before the round, and the ranked ones that it brought."""
-        point, trial, before = self.record.point, self.record.trial, self.num_before
-        is_first = is_own & _is_first(trial)
-        ranked = is_first & torch.isin(point, self.point[self.is_ranked])
-        were = is_first & torch.isin(point, self.point[self.was_ranked])
-        num_new = int(ranked.sum()) - int(were[:before].sum())
-        return int(is_first[:before].sum()), num_new
+    def num_new(self, is_own: Tensor) -> int:
+        """Evaluations of a run that are ranked, and were not before the round."""
+        is_first = is_own & _is_first(self.record.trial)
+        point = self.record.point
+        now = is_first & torch.isin(point, self.point[self.is_ranked])
+        before = is_first & torch.isin(point, self.point[self.was_ranked])
+        return int(now.sum()) - int(before[: self.num_before].sum())
 
     @cached_property
     def preference(self) -> Preference:

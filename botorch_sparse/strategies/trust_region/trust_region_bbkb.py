@@ -44,6 +44,7 @@ from botorch_sparse.strategies.model_strategy import (
     settings_of,
 )
 from botorch_sparse.strategies.trust_region.local_surrogate import LocalSurrogate
+from botorch_sparse.strategies.trust_region.regions import shares
 from botorch_sparse.strategies.trust_region.trust_region import (
     Region,
     candidates_around,
@@ -82,6 +83,16 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     Where the noise's standard deviation is above a tenth of the prior's, middles and
     successes go by the posterior mean in place of the observations.
 
+    **Several outcomes** (`outcomes`) have a posterior each, and are chosen by sample
+    paths alone, each with a random hypervolume scalarization of the objectives
+    [ZhangGolovin2020]_. With constraints the middle is the best feasible point of the
+    run, or the one that violates them least, and a success improves on it in that order
+    [Eriksson2021]_. With several objectives all regions share all points, and each is
+    around the point of the front that adds most to the hypervolume and is no other
+    region's middle [Daulton2022]_. A success adds a thousandth to the hypervolume of
+    the feasible points. Take some regions (`num_regions=5`) for a front. See
+    `botorch_sparse.strategies.trust_region.regions`.
+
     The strategy learns at each `ask` from what there is. Points that are told and that
     nobody asked for belong to the runs that go on when they are learned; a run that
     is over has no use for its points.
@@ -93,23 +104,25 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     Args:
         candidates: For an error that says so: there is no table.
         covar_module: The kernel, or None to infer it; see `ModelStrategy`, as `lam`,
-            `mean_module` and `num_initial`, which is of each run, and 2 d (at least
-            5) with a kernel too.
+            `mean_module` and `num_initial`, which is of each run (with several
+            objectives of all), and 2 d (at least 5) with a kernel too.
         lam: The noise variance of an evaluation.
         batch_size: `q`, points in each batch.
         num_regions: Regions at a time; each point of a batch is the best of all their
             candidates.
-        acquisition: `"thompson"` or `"ucb"`.
+        acquisition: `"thompson"`, or of one outcome `"ucb"`.
         rule: Ends batches by the bound before they have `batch_size` points; see
             `BBKB`. None for none.
         num_candidates: Candidates of each region; 200 d by default, at least 2,000 and
             at most 5,000.
         max_inducing_points: Inducing points at most.
         mean_module: See `ModelStrategy`.
-        num_initial: Points of each run before its region is used.
+        num_initial: Points of each run before its region is used; with several
+            objectives of all regions together.
         refit: When hyperparameters are fitted: by default after `batch_size`
             evaluations, never with a kernel.
         minimize: See `Strategy`.
+        outcomes: See `Strategy`.
         seed: Seed of the strategy's generator.
         **domain: `bounds` (`2 x d`), and constraints; see `Strategy`.
 
@@ -117,7 +130,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         InputDataError: If an argument is out of its range, or `rule` comes with
             `acquisition="thompson"`.
         UnsupportedError: If there are no random features of the kernel, for
-            `acquisition="thompson"`.
+            `acquisition="thompson"`; for `"ucb"` if there are several outcomes.
 
     Example:
         >>> import torch
@@ -227,8 +240,10 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         """Numbers and runs of points for regions that have not begun."""
         chosen = list[tuple[int, int]]()
         for region in self.regions:
-            num = min(self._num_missing(region), limit - len(chosen))
-            chosen += self._drawn(region, num)
+            missing = self._num_missing(region)
+            if shares(self.record):
+                missing -= len(chosen)
+            chosen += self._drawn(region, max(0, min(missing, limit - len(chosen))))
         return chosen
 
     def _drawn(self, region: Region, num: int) -> list[tuple[int, int]]:

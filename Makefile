@@ -74,7 +74,7 @@ mutants: $(STAMP) ## put 200 faults into the package, and see which the tests no
 	$(BIN)/python test/mutants.py run
 
 matrix: ## the tests with the oldest, the pinned and the newest versions, and a table
-	$(PYTHON) test/matrix.py $(TEST_ARGS)
+	$(PYTHON) test/matrix.py -n auto --dist worksteal $(TEST_ARGS)
 
 tutorials: $(STAMP) ## run the tutorials small, and compare with what they hold
 	SMOKE_TEST=1 $(BIN)/python -m tutorials check

@@ -1,8 +1,8 @@
 """The tests with other versions of Python and of the libraries: `make matrix`.
 
 Each row has an environment of its own in a temporary folder, which is deleted after
-the row. The newest torch brings some 5 GB. A Markdown table is printed at the end; the
-output of pip and pytest goes to standard error.
+the row. The newest torch brings some 5 GB. A line of the table is printed as soon as
+its tests have ended; the output of pip and pytest goes to standard error.
 """
 
 import argparse
@@ -72,15 +72,20 @@ def cells(row: Row, folder: Path, options: Sequence[str]) -> list[str]:
     chosen.write_text(constraints(row.versions))
     run = [str(folder / "bin" / "python"), "-m"]
     wanted = ["-c", str(chosen), "-e", f".[{row.extras}]"]
-    subprocess.run([command, "-m", "venv", str(folder)], check=True)
-    if subprocess.run([*run, "pip", "install", *wanted], stdout=sys.stderr).returncode:
-        return ["does not install"]
+    for step in (
+        [command, "-m", "venv", str(folder)],
+        [*run, "pip", "install", *wanted],
+    ):
+        if subprocess.run(step, stdout=sys.stderr).returncode:
+            return ["does not install"]
     printed = subprocess.check_output([run[0], "-c", VERSIONS, *LIBRARIES], text=True)
     if row.versions != "pins":  # other versions have warnings of their own
         options = ["-W", "default", *options]
     tests = [*run, "pytest", "-q", f"--junitxml={report}", *options]
     one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     subprocess.run(tests, env=os.environ | one_thread, stdout=sys.stderr)
+    if not report.is_file():
+        return [*printed.split(), "", "no report"]
     suite = ElementTree.parse(report).find("testsuite")
     assert suite is not None
     total, *bad, skipped = (
@@ -93,24 +98,23 @@ def cells(row: Row, folder: Path, options: Sequence[str]) -> list[str]:
 def main() -> int:
     """Print the table; 1 if a test failed or an environment could not be built."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--versions", nargs="+", default=["floors", "pins", "newest"], help="rows"
-    )
+    for name in ("python", "versions"):
+        known = list(dict.fromkeys(getattr(row, name) for row in ROWS))
+        parser.add_argument(f"--{name}", nargs="+", choices=known, default=known)
     chosen, options = parser.parse_known_args()  # others are pytest's
-    lines = [["Python", "versions", "extras", *LIBRARIES, *COUNTS]]
-    lines.append(["---"] * len(lines[0]))
+    columns = ["Python", "versions", "extras", *LIBRARIES, *COUNTS]
+    print("Tests that passed, failed and were skipped, by environment")
+    print("|", " | ".join(columns), "|")
+    print("|", " | ".join(["---"] * len(columns)), "|", flush=True)
+    is_whole = True
     for row in ROWS:
-        if row.versions in chosen.versions:
+        if row.python in chosen.python and row.versions in chosen.versions:
             with TemporaryDirectory(prefix="matrix") as folder:
-                found = cells(row, Path(folder), options)
-            lines.append(
-                [*row, *found, *[""] * (len(lines[0]) - len(row) - len(found))]
-            )
-    for line in lines:
-        print("|", " | ".join(line), "|")
-    failed = (line[-2] not in ("0", "") for line in lines[2:])
-    missing = ("does not install" in line for line in lines[2:])
-    return int(any(failed) or any(missing))
+                line = [*row, *cells(row, Path(folder), options)]
+            line += [""] * (len(columns) - len(line))
+            print("|", " | ".join(line), "|", flush=True)
+            is_whole &= line[-2] in ("0", "") and "does not install" not in line
+    return int(not is_whole)
 
 
 if __name__ == "__main__":

@@ -218,8 +218,8 @@ def main(arguments: list[str] | None = None) -> None:
     store = Store(args.report or args.store)
     if args.report is None:
         run_all(store, args)
-    print(store.made(store.records))
-    print(report(store, args))
+    print(report(store, args).strip())
+    print(f"\n{store.made(store.records)}")
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -198,7 +198,7 @@ def test_what_is_stored_is_not_run_again(tmp_path, monkeypatch, capsys):
     others = [m for m in METHODS if METHODS[m].suits(dtlz2) and m not in methods]
     assert ran[8:] == [("dtlz2", m, seed) for seed in (0, 1) for m in others]
     outcomes.main(["--report", str(path), "--total", "200"])
-    assert capsys.readouterr().out == printed[printed.index("commit") :]
+    assert capsys.readouterr().out == printed[printed.index("### dtlz2") :]
 
 
 def test_a_report_has_medians_and_says_where_a_peer_is_better(tmp_path, capsys):

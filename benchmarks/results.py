@@ -76,7 +76,8 @@ def _kept(command: str, path: Path) -> str:
     others = "what other processes took is not known"
     if record["others"] is not None:
         others = f"other processes took {record['others']:.0%} of the machine"
-    return f"{record['text']}\n{record['made']}, {others}"
+    gap = "\n" if record["text"].endswith("|") else ""  # the line is no row of a table
+    return f"{record['text']}\n{gap}{record['made']}, {others}"
 
 
 def run(command: str, kept: Path = PRINTED) -> None:

@@ -54,7 +54,7 @@ def test_what_a_command_prints_is_kept(tmp_path):
         results.printed(command, kept)
     results.run(command, kept)
     text = results.printed(command, kept)
-    assert re.search(r"\n\| 7 \|\ncommit .+, 3 threads, torch .+, .+\n$", text or "")
+    assert re.search(r"\n\| 7 \|\n\ncommit .+, 3 threads, torch .+, .+\n$", text or "")
 
 
 def test_what_leaves_data_out_is_not_kept(tmp_path):

@@ -101,7 +101,8 @@ class UCBStrategy(ModelStrategy[Any]):
     constraints; where there are none the violation of the bounds is smallest. The
     first outcome whose rule ends its batch ends all. An outcome that was told before
     others are counts as pending for these, until the batch is learned; without any
-    feedback it is left out. Cost on a table: O(A m) for each outcome and point.
+    feedback it is left out. Cost on a table: O(A m^2) for each outcome and batch, and
+    for each point O(A k), and O(m) for each outcome of the rows that may be best.
 
     Args:
         candidates: `A x d` points to choose from; or give `bounds`.

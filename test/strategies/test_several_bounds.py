@@ -16,9 +16,12 @@ from gpytorch.means import ZeroMean
 from refusals import refused
 from strategy_table import make_candidates, make_kernel
 from test_textbook import textbook
+from thread_ranks import together
 from torch import Tensor
 
+from botorch_sparse.distributed import ShardedDomain
 from botorch_sparse.inducing import PosteriorVarianceSampler
+from botorch_sparse.pools.shard import RANK_TILE
 from botorch_sparse.strategies import (
     BBKB,
     BKB,
@@ -31,6 +34,7 @@ from botorch_sparse.strategies import (
 from botorch_sparse.strategies.data.domain import draw_seed
 from botorch_sparse.strategies.data.outcomes import Outcome
 from botorch_sparse.strategies.data.preference import Preference
+from botorch_sparse.strategies.surrogates import joint_batch
 
 NAN = float("nan")
 A = 60
@@ -168,8 +172,14 @@ CASES = {
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("case", CASES)
-def test_batches_are_chosen_as_by_a_loop(case: str, rule: str) -> None:
-    """Five in a row, with sparse posteriors, and repeats of rows."""
+def test_batches_are_chosen_as_by_a_loop(
+    case: str, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five in a row, with sparse posteriors, and repeats of rows.
+
+    Two rows are refreshed at first, so that most bounds are stale.
+    """
+    monkeypatch.setattr(joint_batch, "FIRST_BLOCK", 2)
     outcomes, sizes = CASES[case], set[int]()
     options = {"termination": rule, "ratio_threshold": 3.0, "seed": 3}
     strategy = started(build(outcomes, oversampling=0.3, **options), outcomes)
@@ -432,3 +442,22 @@ def test_a_box_is_as_good_as_its_best_grid_point() -> None:
         found = one.frozen.present_variance(one.frozen.features(grid))
         expected = lam * relative.diagonal()[len(points) :]
         np.testing.assert_allclose(found.detach().squeeze(), expected, rtol=1e-6)
+
+
+def test_ranks_choose_what_one_process_chooses() -> None:
+    """To the row, with bounds of their own rows on each."""
+    X = torch.rand(3 * RANK_TILE, 2, generator=torch.Generator().manual_seed(0))
+    outcomes = [GAIN, COST, HEAT]
+
+    def run(candidates: Any) -> list[int]:
+        strategy = BBKB(candidates, outcomes=outcomes, batch_size=5)
+        for _ in range(4):
+            batch = strategy.ask()
+            strategy.tell(batch, measure(batch.X, outcomes))
+        return strategy.history.indices.tolist()
+
+    table = X.double()
+    expected = run(table)
+    assert len({row // RANK_TILE for row in expected}) > 1
+    found = together(2, lambda ranks: run(ShardedDomain.of(table, ranks)))
+    assert found == [expected] * 2

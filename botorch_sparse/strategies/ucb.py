@@ -333,7 +333,7 @@ class UCBStrategy(ModelStrategy[Any]):
 
     def _is_batch_over(self) -> bool:
         """Whether the rule ends a batch of the points in progress."""
-        known = len(self.record) + len(self._trials)
+        known = self.record.num_evaluations + len(self._trials)
         is_drawing = self._is_initializing or known < self.settings.num_initial
         if is_drawing or isinstance(self.rule, FixedSize):
             return False

@@ -175,6 +175,26 @@ def test_each_outcome_has_its_own_points_in_progress() -> None:
     assert strategy._points_of_outcomes() == [[8, 5]] * 3
 
 
+@pytest.mark.parametrize("is_inferred", [False, True])
+@pytest.mark.parametrize("is_box", [False, True])
+def test_an_outcome_that_is_told_and_not_learned(
+    is_box: bool, is_inferred: bool
+) -> None:
+    """Its first values come while others are out: it decides nothing yet."""
+    options: dict[str, Any] = {"candidates": make_candidates(40)}
+    if is_box:
+        options = {"bounds": torch.tensor([[0.0, 0.0], [1.0, 1.0]]).double()}
+        options["optimizer_options"] = {"num_restarts": 1, "raw_samples": 8}
+    if not is_inferred:
+        options |= {"covar_module": make_kernel(), "lam": 0.1, "noise_variance": 0.01}
+    strategy = BBKB(outcomes=OUTCOMES, batch_size=3, **options)
+    X = make_candidates(40)[:20]
+    strategy.tell(X, measure(X) * torch.tensor([1.0, 1.0, NAN]))
+    first = strategy.ask(2)
+    strategy.tell(first.ids[:1], [[NAN, NAN, 0.2]])
+    assert len(strategy.ask()) > 0 and len(strategy.pending) > 1
+
+
 def test_what_comes_later_is_no_initial_point() -> None:
     """As many points are drawn at the start as without it."""
     parts, whole = (

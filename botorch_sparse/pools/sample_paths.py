@@ -49,6 +49,7 @@ def path_maximizers(
     selectable: SelectableRows = ALL_ROWS,
     *,
     levels: Levels = list,
+    spread: Tensor | None = None,
     num_features: int = NUM_FEATURES,
     chunk_size: int = ROWS,
     shard: Shard | None = None,
@@ -71,12 +72,16 @@ def path_maximizers(
         levels: From the `b x q` values of each outcome to what is maximized, `b x q`:
             the first level, and among candidates where it is minus infinity the next
             one. By default the values of one outcome.
+        spread: `b` factors of how far paths are from the means; 1 by default.
         num_features: Random features of each prior.
         chunk_size: Candidates at a time.
         shard: The part of a table that ranks share.
     """
     shard = Shard(len(X)) if shard is None else shard
-    paths = [SamplePaths.draw(each, num_paths, num_features) for each in posteriors]
+    paths = [
+        SamplePaths.draw(each, num_paths, num_features, spread=spread)
+        for each in posteriors
+    ]
     num_levels = len(levels([X.new_zeros(num_paths, 1) for _ in paths]))
     depth = num_paths if selectable.once else 1
     shape = (num_levels, num_paths, depth)
@@ -182,15 +187,22 @@ class SamplePaths:
         num_paths: int,
         num_features: int,
         tolerance: float = TOLERANCE,
+        spread: Tensor | None = None,
     ) -> "SamplePaths":
-        """Draw `k` of them, on the host. Cost: O(k m^2 + k m F)."""
+        """Draw `k` of them, on the host. Cost: O(k m^2 + k m F).
+
+        With a `spread` of `k` factors, paths are so many times as far from the mean.
+        """
         S, L = posterior.inducing_points, posterior.chol_inducing
         kernel = posterior.covar_module
         features = _feature_map(kernel, S.shape[-1], num_features)
         center = S.mean(0)
         omega = torch.randn(num_paths, num_features, dtype=torch.float64).to(S.device)
-        prior = _FourierFeatures.of(features, omega, S.shape[-1])
         noise = torch.randn(num_paths, len(S), dtype=S.dtype).to(S.device)
+        if spread is not None:
+            factor = spread.unsqueeze(-1)
+            omega, noise = omega * factor.to(omega), noise * factor.to(noise)
+        prior = _FourierFeatures.of(features, omega, S.shape[-1])
         z = torch.linalg.solve_triangular(
             posterior.chol_inner, posterior.weights + noise, upper=False, left=False
         )

@@ -218,7 +218,9 @@ def test_paths_of_two_outcomes_have_the_maximizers_of_one_process(
             draws.append(sample_paths.SamplePaths.draw(posterior, 6, 64))
     firsts = {id(posterior): draws[0]}
     monkeypatch.setattr(
-        sample_paths.SamplePaths, "draw", lambda p, *_: firsts.get(id(p), draws[1])
+        sample_paths.SamplePaths,
+        "draw",
+        lambda p, *_, **__: firsts.get(id(p), draws[1]),
     )
     both = [posterior, copy.copy(posterior)]
     selectable = SelectableRows(None, once)
@@ -256,7 +258,7 @@ def test_sample_paths_have_the_maximizers_of_one_process(
     X, posterior = problem(0, device=device)
     with manual_seed(3):  # one generator for all threads would not do
         paths = sample_paths.SamplePaths.draw(posterior, 12, 64)
-    monkeypatch.setattr(sample_paths.SamplePaths, "draw", lambda *_: paths)
+    monkeypatch.setattr(sample_paths.SamplePaths, "draw", lambda *_, **__: paths)
     first = path_maximizers(X, [posterior], 12, SelectableRows(None, once))
     excluded = torch.tensor(sorted({*first[::2], 0, ROWS - 1}), device=device)
     selectable = SelectableRows(excluded, once)

@@ -105,6 +105,8 @@ def by_a_loop(strategy: ThompsonSampling, generator: torch.Generator) -> list[in
     with manual_seed(draw_seed(generator)):
         preference = Preference.of(strategy.record)
         weights = preference.draw_weights(num)
+        several, one = preference.draw_spread(num), torch.ones(num).double()
+        is_path = one if several is None else several
         posteriors = strategy.posterior
         paths = [SamplePaths.draw(p, num, NUM_FEATURES) for p in posteriors]
     values = torch.stack(
@@ -114,6 +116,8 @@ def by_a_loop(strategy: ThompsonSampling, generator: torch.Generator) -> list[in
         ],
         dim=-1,
     )
+    means = strategy.predict(X)[0] * torch.tensor([1.0, -1.0, 1.0])[: len(paths)]
+    values = values.where(is_path.reshape(-1, 1, 1) > 0, means)
     taken = set(strategy.history.indices.tolist())
     chosen = list[int]()
     for b in range(num):
@@ -235,10 +239,13 @@ def test_another_table_in_the_middle() -> None:
     strategy.tell(strategy.ask(), measure(strategy.X_pending))
 
 
-def test_a_joint_maximizer_on_a_box_is_the_best_of_a_grid() -> None:
+@pytest.mark.parametrize("seed", range(1, 4))  # paths and means are among them
+def test_a_joint_maximizer_on_a_box_is_the_best_of_a_grid(seed: int) -> None:
     """By the order of the paths, which are drawn again from the seed."""
     bounds = torch.tensor([[0.0], [1.0]]).double()
-    strategy = ThompsonSampling(bounds=bounds, outcomes=OUTCOMES, batch_size=1, seed=1)
+    strategy = ThompsonSampling(
+        bounds=bounds, outcomes=OUTCOMES, batch_size=1, seed=seed
+    )
     X = torch.linspace(0, 1, 9).double().unsqueeze(-1)
     pairs = torch.cat([X, 0 * X + 0.4], dim=-1)
     strategy.tell(X, measure(pairs))
@@ -248,10 +255,13 @@ def test_a_joint_maximizer_on_a_box_is_the_best_of_a_grid() -> None:
     grid = torch.linspace(0, 1, 5001).double().unsqueeze(-1)
     with manual_seed(draw_seed(generator)):
         preference = Preference.of(strategy.record)
-        weights = preference.draw_weights(1)
+        weights, spread = preference.draw_weights(1), preference.draw_spread(1)
         models = [of_standardized(model) for model in strategy.model]
         paths = [draw_matheron_paths(model, torch.Size([1])) for model in models]
     x = strategy.ask().X.double()
+    assert spread is not None
+    if not bool(spread):
+        paths = [lambda X, m=m: m.posterior(X).mean.mT for m in models]
     values = []
     for model, path in zip(strategy.model, paths, strict=True):
         transform = model.outcome_transform

@@ -29,6 +29,8 @@ from torch import Tensor
 from botorch_sparse.strategies.data.outcomes import Objective, Outcomes
 from botorch_sparse.strategies.data.run_record import RunRecord
 
+# With several objectives, the part of the points that sample paths choose.
+EXPLORED = 0.5
 # The reference point that is inferred: this quantile of so many first points.
 WORST, FIRST_POINTS = 0.1, 20
 
@@ -83,6 +85,17 @@ class Preference:
         """`num x o` points of the positive part of the unit sphere."""
         normal = torch.randn(num, len(self.outcomes.objectives), dtype=torch.double)
         return normal.abs() / normal.norm(dim=-1, keepdim=True)
+
+    def draw_spread(self, num: int) -> Tensor | None:
+        """`num` factors of how far paths are from the means, by torch's draws.
+
+        With several objectives half of the points go by the means alone: a point has
+        to be good on all paths at once, and draws of `o` paths lead further away from
+        the front than one does. None for one objective.
+        """
+        if len(self.outcomes.objectives) == 1:
+            return None
+        return (torch.rand(num, dtype=torch.double) < EXPLORED).double()
 
     def value(self, Y: Tensor, weights: Tensor, smoothing: float = 0.0) -> Tensor:
         """Random scalarizations of `... x k` values, `...`.

@@ -218,12 +218,10 @@ def _joint_path_maximizer(joint: JointOutcomes, options: dict[str, Any]) -> Tens
     preference, models = joint.preference, [view.model for view in joint.views]
     if not any(models):
         raise no_data()
-    weights = preference.draw_weights(1)
+    weights, spread = preference.draw_weights(1), preference.draw_spread(1)
+    is_mean = spread is not None and not bool(spread)
     paths = [
-        None
-        if model is None
-        else draw_matheron_paths(of_standardized(model), torch.Size([1]))
-        for model in models
+        model and _path(of_standardized(model), is_mean=is_mean) for model in models
     ]
 
     def outcomes(X: Tensor) -> Tensor:
@@ -234,6 +232,14 @@ def _joint_path_maximizer(joint: JointOutcomes, options: dict[str, Any]) -> Tens
         return optimize_acqf(acqf, q=1, **options | more)
 
     return joint_maximizer(outcomes, preference, weights, maximizers)
+
+
+def _path(model: SingleTaskGP, *, is_mean: bool) -> Callable[[Tensor], Tensor]:
+    """A sample path or the mean, from `q x d` points to `1 x q` values."""
+    if is_mean:
+        return lambda X: model.posterior(X).mean.mT
+    path: SamplePath = draw_matheron_paths(model, torch.Size([1]))
+    return path
 
 
 def joint_maximizer(

@@ -137,7 +137,7 @@ class TablePosterior(DomainPosterior):
         continues: ContinueFunction = always_continue,
         joint: JointOutcomes | None = None,
     ) -> list[int]:
-        X, levels = self.pool.X, cast(Levels, list)
+        X, levels, spread = self.pool.X, cast(Levels, list), None
         posteriors = [self.posterior_of(record)]
         if joint is not None:
             posteriors = [view.posterior for view in joint.views]
@@ -147,6 +147,7 @@ class TablePosterior(DomainPosterior):
         with manual_seed(draw_seed(generator)):
             if joint is not None:
                 weights = joint.preference.draw_weights(num_paths)
+                spread = joint.preference.draw_spread(num_paths)
                 levels = partial(_levels_of_known, joint, posteriors, weights.to(X))
             selectable = selectable.to(X.device)
             return path_maximizers(
@@ -155,6 +156,7 @@ class TablePosterior(DomainPosterior):
                 num_paths,
                 selectable,
                 levels=levels,
+                spread=spread,
                 shard=self.pool.shard,
             )
 

@@ -15,7 +15,7 @@ def lazy_exports(
 
     The names are those that its file imports under `if TYPE_CHECKING`, where type
     checkers and editors see them. Importing one strategy then loads what it needs, and
-    not all others.
+    not all others. A name that its module does not have is an `ImportError`.
 
     Args:
         package: The package's `__name__`.
@@ -30,16 +30,25 @@ def lazy_exports(
     source = Path(file).read_text(encoding="utf-8")
     block = next(n for n in ast.parse(source).body if isinstance(n, ast.If))
     imports = [n for n in block.body if isinstance(n, ast.ImportFrom)]
-    module_of = {alias.name: str(n.module) for n in imports for alias in n.names}
+    source_of = {
+        alias.asname or alias.name: (str(node.module), alias.name)
+        for node in imports
+        for alias in node.names
+    }
 
     def get(name: str) -> Any:
-        if name not in module_of:
+        if name not in source_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(module_of[name]), name)
+        module, original = source_of[name]
+        try:
+            value = getattr(import_module(module), original)
+        except AttributeError as error:
+            words = f"cannot import name {original!r} from {module!r}"
+            raise ImportError(words, name=module) from error
         setattr(sys.modules[package], name, value)
         return value
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *module_of})
+        return sorted({*vars(sys.modules[package]), *source_of})
 
     return get, names

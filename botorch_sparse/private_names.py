@@ -1,6 +1,7 @@
 """Private names of other libraries, in one place: a new release may move them.
 
 Functions and classes without a public name are imported here alone, and have one here.
+Each is imported when it is asked for: `botorch.fit` alone takes a tenth of a second.
 `INHERITED` names attributes and methods of other libraries' classes that ours use or
 override. `test/test_private_names.py` compares both with the libraries installed. Of
 Ax nothing private is imported, and attributes alone are named.
@@ -9,6 +10,9 @@ Ax nothing private is imported, and attributes alone are named.
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from botorch_sparse.lazy_exports import lazy_exports
 
 # The versions that the tests ran with.
 CHECKED = {
@@ -40,7 +44,7 @@ def _said_in_words() -> Iterator[None]:
         ) from error
 
 
-with _said_in_words():
+if TYPE_CHECKING:
     # The parts of `loo_cv` that say nothing of an exact GP: from means and variances of
     # all observations to BoTorch's results.
     from botorch.cross_validation import _build_loo_posterior as build_loo_posterior
@@ -71,6 +75,15 @@ __all__ = [
     "reshape_to_loo_cv_format",
     "untransform_loo_results",
 ]
+
+_export, __dir__ = lazy_exports(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    """A name of another library, or an error that says which library moved it."""
+    with _said_in_words():
+        return _export(name)
+
 
 # By the class that owns them.
 INHERITED = {

@@ -4,7 +4,6 @@ import ast
 import importlib
 import inspect
 import pkgutil
-import runpy
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -132,19 +131,27 @@ def test_versions_are_those_that_the_tests_run_with():
     assert needed <= {*pins}, "after a run of the tests, change the versions in CHECKED"
 
 
-@pytest.mark.parametrize("module", ["botorch.fit", "gpytorch.likelihoods"])
-def test_error_says_which_library_moved_a_name(module, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("fit_fallback", "botorch.fit"),
+        ("GaussianLikelihoodBase", "gpytorch.likelihoods"),
+    ],
+)
+def test_error_says_which_library_moved_a_name(name, module, monkeypatch):
     library = module.partition(".")[0]
+    monkeypatch.delitem(vars(private_names), name, raising=False)
     monkeypatch.setitem(sys.modules, module, ModuleType(module))
     words = rf"{library} \d.* has moved a private name.*cannot import name '_\w+'.*"
     with pytest.raises(ImportError, match=words + f"{library} {CHECKED[library]}"):
-        runpy.run_path(private_names.__file__)
+        getattr(private_names, name)
 
 
 def test_other_failures_keep_their_words(monkeypatch):
     error = ImportError("No module named 'scipy.gone'", name="scipy.gone")
     broken = ModuleType("botorch.fit")
     monkeypatch.setattr(broken, "__getattr__", Mock(side_effect=error), raising=False)
+    monkeypatch.delitem(vars(private_names), "fit_fallback", raising=False)
     monkeypatch.setitem(sys.modules, "botorch.fit", broken)
     with pytest.raises(ImportError, match=r"^No module named 'scipy.gone'$"):
-        runpy.run_path(private_names.__file__)
+        _ = private_names.fit_fallback

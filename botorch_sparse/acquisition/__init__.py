@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from botorch_sparse.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
     from botorch_sparse.acquisition.confidence import (
         BBKBRadius,
         BKBRadius,
@@ -35,12 +34,15 @@ if TYPE_CHECKING:
         confidence_gap,
         model_confidence_gap,
     )
+    from botorch_sparse.acquisition.input_constructors import (
+        BatchUpperConfidenceBound,
+        qBatchUpperConfidenceBound,
+    )
     from botorch_sparse.acquisition.pointwise_ratio_bounds import (
         ExactRatio,
         GlobalLocal,
         LocalRatioBound,
     )
-    from botorch_sparse.acquisition.q_batch_ucb import qBatchUpperConfidenceBound
     from botorch_sparse.acquisition.ratio_bound import RatioBound
     from botorch_sparse.acquisition.ratios import validate_ratio_threshold
 

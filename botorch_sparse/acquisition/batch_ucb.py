@@ -3,7 +3,6 @@
 from typing import Any
 
 from botorch.acquisition import AcquisitionFunction, UpperConfidenceBound
-from botorch.acquisition.input_constructors import acqf_input_constructor
 from botorch.acquisition.objective import PosteriorTransform
 from botorch.exceptions import InputDataError
 from botorch.models.model import Model
@@ -145,21 +144,3 @@ class BatchUpperConfidenceBound(UpperConfidenceBound):
             before = posterior(self.frozen.initial_variance(f))
         sigma = now.variance.clamp_min(MIN_VARIANCE).sqrt()
         return before.mean.view(len(X)), sigma.view(len(X))
-
-
-@acqf_input_constructor(BatchUpperConfidenceBound)
-def construct_inputs_batch_ucb(
-    model: Model,
-    posterior_transform: PosteriorTransform | None = None,
-    X_pending: Tensor | None = None,
-    beta: float | Tensor = 0.2,
-    maximize: bool = True,
-) -> dict[str, Any]:
-    """Constructor arguments for Ax; the default of `beta` is BoTorch's."""
-    return {
-        "model": model,
-        "beta": beta,
-        "X_pending": X_pending,
-        "posterior_transform": posterior_transform,
-        "maximize": maximize,
-    }

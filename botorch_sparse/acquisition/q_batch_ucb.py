@@ -1,13 +1,6 @@
 """The Monte Carlo upper confidence bound of a block, pending points hallucinated."""
 
-from collections.abc import Callable
-from typing import Any
-
 from botorch.acquisition import AcquisitionFunction, qUpperConfidenceBound
-from botorch.acquisition.input_constructors import (
-    acqf_input_constructor,
-    construct_inputs_qUCB,
-)
 from botorch.acquisition.objective import MCAcquisitionObjective, PosteriorTransform
 from botorch.models.model import Model
 from botorch.sampling.base import MCSampler
@@ -89,27 +82,3 @@ class qBatchUpperConfidenceBound(qUpperConfidenceBound):
         posterior = self.frozen.posterior(X, self.posterior_transform)
         samples = self.get_posterior_samples(posterior)
         return samples, self.objective(samples=samples, X=X)
-
-
-@acqf_input_constructor(qBatchUpperConfidenceBound)
-def construct_inputs_q_batch_ucb(
-    model: Model,
-    objective: MCAcquisitionObjective | None = None,
-    posterior_transform: PosteriorTransform | None = None,
-    X_pending: Tensor | None = None,
-    sampler: MCSampler | None = None,
-    X_baseline: Tensor | None = None,
-    constraints: list[Callable[[Tensor], Tensor]] | None = None,
-    beta: float = 0.2,
-) -> dict[str, Any]:
-    """Constructor arguments for Ax, as for `qUpperConfidenceBound`."""
-    return construct_inputs_qUCB(
-        model=model,
-        objective=objective,
-        posterior_transform=posterior_transform,
-        X_pending=X_pending,
-        sampler=sampler,
-        X_baseline=X_baseline,
-        constraints=constraints,
-        beta=beta,
-    )

@@ -9,7 +9,6 @@ from botorch.acquisition.acquisition import AcquisitionFunction
 from botorch.exceptions import CandidateGenerationError, InputDataError
 from botorch.exceptions.warnings import OptimizationWarning
 from botorch.models.model import Model
-from botorch.optim import optimize_acqf
 from botorch.utils.sampling import manual_seed
 from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
@@ -193,6 +192,8 @@ def _search(
     options: dict[str, Any],
 ) -> float:
     """The best value from the starts and, with `raw_samples`, a few random ones."""
+    from botorch.optim import optimize_acqf  # takes time, and tables search no box
+
     options = {"retry_on_optimization_warning": False} | options
     raw_samples = options.pop("raw_samples", None)
     num_random = min(2, raw_samples or 0)

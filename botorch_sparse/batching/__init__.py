@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from botorch_sparse.batching.rules import (
+    MAX_BOX_BATCH,
     BatchView,
     FixedSize,
     Global,
@@ -16,7 +17,7 @@ from botorch_sparse.batching.rules import (
 from botorch_sparse.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from botorch_sparse.batching.acquisition_batch import MAX_BOX_BATCH, BoxBatch
+    from botorch_sparse.batching.acquisition_batch import BoxBatch
     from botorch_sparse.batching.adaptive_batch import (
         AdaptiveBatch,
         optimize_adaptive_batch,

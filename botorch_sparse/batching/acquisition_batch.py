@@ -32,8 +32,6 @@ from botorch_sparse.batching.rules import (
 CHUNK_SIZE = 2048
 # Bytes that the features of choices may take before they are computed at each step.
 MAX_MEMORY = 2 * 1024**3
-# Where a batch on a box ends at the latest by default: each point is an optimization.
-MAX_BOX_BATCH = 256
 # Variance over noise of a point that adds nothing: a million of them end no batch.
 LEAST_LEVERAGE = 1e-6
 DEFAULT_OPTIONS = {"num_restarts": 10, "raw_samples": 256}

@@ -18,14 +18,20 @@ from botorch_sparse.acquisition.ratio_bound import RatioBound
 from botorch_sparse.acquisition.ratios import validate_ratio_threshold
 from botorch_sparse.argument_checks import check_tensors, check_whole, short_repr
 from botorch_sparse.batching.acquisition_batch import (
-    MAX_BOX_BATCH,
     AcquisitionBatch,
     BoxBatch,
     ChoiceBatch,
     frozen_of,
 )
 from botorch_sparse.batching.pool_of_choices import PoolBatch, suits_pool
-from botorch_sparse.batching.rules import BatchView, GrowingBatch, Local, Rule, rule_of
+from botorch_sparse.batching.rules import (
+    MAX_BOX_BATCH,
+    BatchView,
+    GrowingBatch,
+    Local,
+    Rule,
+    rule_of,
+)
 
 # Where a batch among choices ends at the latest.
 MAX_BATCH_SIZE = 10_000

@@ -32,6 +32,9 @@ from botorch_sparse.acquisition.ratios import (
 )
 from botorch_sparse.argument_checks import check_whole
 
+# Where a batch on a box ends at the latest by default: each point is an optimization.
+MAX_BOX_BATCH = 256
+
 
 class BatchView(Protocol):
     r"""What a rule sees of a batch, on a table or on a box.

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from botorch.exceptions import InputDataError
-from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import MarginalLogLikelihood
 
 from botorch_sparse.argument_checks import check_kind, check_number, check_whole
@@ -111,6 +110,8 @@ class RefitSchedule:
         if not self.is_due(num_observations):
             mll.eval()
             return False
+        from botorch.fit import fit_gpytorch_mll  # takes time, and a fit alone needs it
+
         fit_gpytorch_mll(mll, **kwargs)
         self.record(num_observations)
         return True

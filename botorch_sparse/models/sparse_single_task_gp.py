@@ -36,7 +36,6 @@ from botorch_sparse.models.conditioning import (
     validate_new_data,
 )
 from botorch_sparse.models.fantasy import SparseFantasyModel
-from botorch_sparse.models.fit import fit
 from botorch_sparse.models.inducing_points import InducingPoints, InducingSet
 from botorch_sparse.models.model_warnings import ModelWarnings
 from botorch_sparse.models.nystrom_prior import nystrom_prior
@@ -698,6 +697,9 @@ class SparseSingleTaskGP(SingleTaskGP):
             ModelFittingError: If all attempts of a round failed. The model is then as
                 it was before the fit.
         """
+        # BoTorch's optimizers take time to import, and a fit alone needs them.
+        from botorch_sparse.models.fit import fit
+
         return fit(
             self,
             mll,

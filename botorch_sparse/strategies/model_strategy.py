@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from botorch_sparse.argument_checks import as_points, check_flag, check_number
-from botorch_sparse.batching.acquisition_batch import MAX_BOX_BATCH
+from botorch_sparse.batching.rules import MAX_BOX_BATCH
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.inducing.sampler import validate_sampler
 from botorch_sparse.models.inducing_points import EXACT_SIZE
@@ -23,8 +23,6 @@ from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import Domain, domain_of
 from botorch_sparse.strategies.data.outcomes import Outcome
 from botorch_sparse.strategies.data.run_record import BatchRecord
-from botorch_sparse.strategies.surrogates.box_posterior import BoxPosterior
-from botorch_sparse.strategies.surrogates.outcome_surrogates import OutcomeSurrogates
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
 from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
 from botorch_sparse.strategies.surrogates.surrogate import DomainPosterior, Surrogate
@@ -163,6 +161,11 @@ class ModelStrategy(Strategy, Generic[S]):
 
     def _joined(self, parts: Sequence[Any]) -> Any:
         """What learns several outcomes, from what would learn each."""
+        # Joint batches bring what is of boxes alone: see `_posterior_on`.
+        from botorch_sparse.strategies.surrogates.outcome_surrogates import (
+            OutcomeSurrogates,
+        )
+
         return OutcomeSurrogates(tuple(parts))
 
     @override
@@ -354,6 +357,9 @@ def _posterior_on(
     """The posterior on a domain, without data."""
     prior = source.initial()
     if domain.box is not None:
+        # A table needs none of the acquisition functions and optimizers of a box.
+        from botorch_sparse.strategies.surrogates.box_posterior import BoxPosterior
+
         return BoxPosterior(source, prior, domain.box)
     if not is_exact:
         pool = domain.pool(source.inputs, max_memory)

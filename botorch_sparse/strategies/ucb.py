@@ -21,8 +21,8 @@ from botorch_sparse.acquisition.confidence import (
 )
 from botorch_sparse.acquisition.confidence.radius import NormBoundRadius, require_radius
 from botorch_sparse.argument_checks import check_choice, check_number
-from botorch_sparse.batching.acquisition_batch import MAX_BOX_BATCH
 from botorch_sparse.batching.rules import (
+    MAX_BOX_BATCH,
     FixedSize,
     Global,
     GrowingBatch,
@@ -54,7 +54,6 @@ from botorch_sparse.strategies.guarantees import (
     require_proved,
     require_thresholds,
 )
-from botorch_sparse.strategies.local_maximization import most_uncertain
 from botorch_sparse.strategies.model_strategy import (
     MAX_BATCH_SIZE,
     ModelOptions,
@@ -62,8 +61,6 @@ from botorch_sparse.strategies.model_strategy import (
     OneOrEach,
     surrogate_of,
 )
-from botorch_sparse.strategies.surrogates.joint_batch import Width
-from botorch_sparse.strategies.surrogates.outcome_surrogates import OutcomeSurrogates
 from botorch_sparse.strategies.surrogates.prior import Prior
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 from botorch_sparse.strategies.surrogates.table_posterior import (
@@ -296,6 +293,12 @@ class UCBStrategy(ModelStrategy[Any]):
             points = self.batch_points()
             one: Surrogate = self.surrogate
             return one.view.batch(multipliers[0], rule, points, *rest)
+        # One outcome needs neither these nor the optimizers that they import.
+        from botorch_sparse.strategies.surrogates.joint_batch import Width
+        from botorch_sparse.strategies.surrogates.outcome_surrogates import (
+            OutcomeSurrogates,
+        )
+
         offsets = [self.radius.offset(each) for each in self._statistics]
         several: OutcomeSurrogates = self.surrogate
         return several.batch(
@@ -366,6 +369,9 @@ class UCBStrategy(ModelStrategy[Any]):
 
     def _sample_box(self, box: Box, limit: int, largest: float) -> list[int]:
         """The same on a box."""
+        # Its optimizers take a tenth of a second to import.
+        from botorch_sparse.strategies.local_maximization import most_uncertain
+
         lam, record = self.statistics.lam, self.record
         kernel = self.surrogate.view.prior.covar_module
         variance = ExactVariance.prior(kernel, box.bounds)

@@ -138,7 +138,7 @@ def test_no_search_while_the_global_bound_decides(double):
     _, X_batch, d = tensors(problem, batch, noise, **double)
     model, k = problem.model("nystrom", **double), problem.X.shape[-1]
     box = torch.tensor([[0.0] * k, [1.0] * k], **double)
-    target = "botorch_sparse.acquisition.ratio_bound.optimize_acqf"
+    target = "botorch.optim.optimize_acqf"
     bound = LocalRatioBound(model, X_batch, "both", d)
     ceiling = bound.global_bound()
     with patch(target, side_effect=AssertionError):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from botorch.exceptions import InputDataError
+from botorch.fit import fit_gpytorch_mll
 from box_table import BOUNDS, KNOWN, LAM, TABLE, THOROUGH, objective
 from dense_posteriors import dense_moments
 from gpytorch.means import Mean, ZeroMean
@@ -24,7 +25,6 @@ from botorch_sparse.strategies import (
     BBKB,
     ucb,
 )
-from botorch_sparse.strategies.surrogates import prior_fitting
 
 dense_posterior = partial(
     dense_moments, lengthscale=torch.tensor([0.8, 0.4]).double(), noise=LAM
@@ -166,13 +166,13 @@ def test_points_after_a_refit_are_drawn_by_the_new_variances() -> None:
 def test_fits_see_few_points_with_all_their_evaluations(monkeypatch: Any) -> None:
     """The likelihood is the exact one of a random subset, repeats included."""
     seen: list[Any] = []
-    fit = prior_fitting.fit_gpytorch_mll
+    fit = fit_gpytorch_mll
 
     def spy(mll: Any, **kwargs: Any) -> None:
         seen.append(mll.model)
         fit(mll, **kwargs)
 
-    monkeypatch.setattr(prior_fitting, "fit_gpytorch_mll", spy)
+    monkeypatch.setattr("botorch.fit.fit_gpytorch_mll", spy)
     strategy = TABLE["bbkb-inferred"]()
     X = strategy.box.sample(320, 0)
     X = torch.cat([X, X[:20], X[:20]])

@@ -23,7 +23,6 @@ from torch import Tensor
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies import BBKB, ThompsonSampling
-from botorch_sparse.strategies.surrogates import prior_fitting
 from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
 
 some_strategies = pytest.mark.parametrize(
@@ -305,7 +304,7 @@ def test_a_fit_that_fails_keeps_hyperparameters(
         raise ModelFittingError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr(prior_fitting, "fit_gpytorch_mll", fail)
+        patch.setattr("botorch.fit.fit_gpytorch_mll", fail)
         with pytest.warns(RuntimeWarning, match="Hyperparameters stay as they were"):
             strategy.run(objective, 12, progress=False)
     after = strategy.state_dict()["surrogate"]["prior"]

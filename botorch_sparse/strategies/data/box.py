@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from botorch.exceptions import InputDataError
 from botorch.utils.sampling import draw_sobol_samples, get_polytope_samples
-from scipy.optimize import linprog
 from torch import Tensor
 
 from botorch_sparse.argument_checks import (
@@ -76,6 +75,8 @@ def validate_constraints(
     sides = bounds.double().T.tolist()
     for index, value in (fixed_features or {}).items():
         sides[index] = [value, value]
+    from scipy.optimize import linprog  # a tenth of a second, for constraints alone
+
     found = linprog(np.zeros(dim), -A_least, -b_least, A_equal, b_equal, sides)
     if found.status == INFEASIBLE:
         raise InputDataError(

@@ -20,8 +20,13 @@ from typing_extensions import override
 
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.gap_stopping import model_confidence_gap
-from botorch_sparse.batching.acquisition_batch import MAX_BOX_BATCH, BoxBatch
-from botorch_sparse.batching.rules import ContinueFunction, Rule, always_continue
+from botorch_sparse.batching.acquisition_batch import BoxBatch
+from botorch_sparse.batching.rules import (
+    MAX_BOX_BATCH,
+    ContinueFunction,
+    Rule,
+    always_continue,
+)
 from botorch_sparse.models import ModelCertificate, SparseSingleTaskGP
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from botorch.exceptions import InputDataError, ModelFittingError
 from botorch.exceptions.warnings import InputDataWarning
-from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
 from botorch.models.utils.gpytorch_modules import (
@@ -27,7 +26,6 @@ from torch import Tensor
 from botorch_sparse.argument_checks import short_list
 from botorch_sparse.kernels import shrink_lengthscales
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.models.fit.log_parameters import fit_gpytorch_mll_in_logarithms
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import (
     condition_with_constant_mean,
@@ -220,6 +218,10 @@ class PriorSource:
         points leave open; that widens intervals and batches, which rest on the noise,
         many times.
         """
+        from botorch_sparse.models.fit.log_parameters import (
+            fit_gpytorch_mll_in_logarithms,
+        )
+
         chosen = torch.randperm(len(data), generator=generator)[:FIT_SIZE].sort().values
         is_chosen = torch.isin(record.point, data.point[chosen])
         evaluations = is_chosen.nonzero().squeeze(-1)
@@ -350,6 +352,9 @@ def of_standardized(model: SingleTaskGP) -> SingleTaskGP:
 
 def fit_or_keep(model: SingleTaskGP, data: str, **options: Any) -> None:
     """Fit a model; where that fails its hyperparameters stay, with a warning."""
+    # BoTorch's optimizers take time to import, and a fit alone needs them.
+    from botorch.fit import fit_gpytorch_mll
+
     before = hyperparameters_of(model)
     mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
     try:

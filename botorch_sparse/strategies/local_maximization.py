@@ -6,8 +6,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from botorch.generation.gen import gen_candidates_scipy
-from botorch.optim import optimize_acqf
 from torch import Tensor
 from torch.nn import Module
 
@@ -44,6 +42,8 @@ def maximize_from_points(
     Returns:
         A `1 x d` surviving point in the dtype of the bounds.
     """
+    from botorch.optim import optimize_acqf  # takes time, and a table climbs nowhere
+
     starts = X[values.topk(min(num_restarts, len(values))).indices]
 
     def survive(X: Tensor) -> Tensor:
@@ -87,6 +87,8 @@ def _generate(
 
     SLSQP may end outside by a little, which `optimize_acqf` takes for a failure.
     """
+    from botorch.generation.gen import gen_candidates_scipy
+
     with torch.enable_grad():
         X, values = gen_candidates_scipy(
             initial_conditions, acquisition_function, **options

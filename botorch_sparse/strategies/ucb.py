@@ -54,6 +54,7 @@ from botorch_sparse.strategies.guarantees import (
     require_proved,
     require_thresholds,
 )
+from botorch_sparse.strategies.local_maximization import most_uncertain
 from botorch_sparse.strategies.model_strategy import (
     MAX_BATCH_SIZE,
     ModelOptions,
@@ -369,9 +370,6 @@ class UCBStrategy(ModelStrategy[Any]):
 
     def _sample_box(self, box: Box, limit: int, largest: float) -> list[int]:
         """The same on a box."""
-        # Its optimizers take a tenth of a second to import.
-        from botorch_sparse.strategies.local_maximization import most_uncertain
-
         lam, record = self.statistics.lam, self.record
         kernel = self.surrogate.view.prior.covar_module
         variance = ExactVariance.prior(kernel, box.bounds)

@@ -121,14 +121,16 @@ INHERITED = {
     "_getitem _kwargs _matmul _mul_constant _size _solve _transpose_nonbatch",
     # Its two terms, the prior and the noise.
     "linear_operator.operators.AddedDiagLinearOperator": "_diag_tensor _linear_op",
-    # Spaces and data without a copy, and the steps of `gen` and `cross_validate`.
-    "ax.adapter.torch.TorchAdapter": "_cross_validate _experiment _gen _search_space "
-    "_training_data _transform_inputs_for_cv",
+    # Spaces and data without a copy, what is optimized, and the steps of `gen` and
+    # `cross_validate`.
+    "ax.adapter.torch.TorchAdapter": "_cross_validate _experiment _gen "
+    "_optimization_config _search_space _training_data _transform_inputs_for_cv",
     # What `recommended_batch_size` looks at, without a change.
     "ax.api.client.Client": "_experiment _generation_strategy _random_seed",
     # What is optimized, how BoTorch's function for it is built, and from what.
     "ax.generators.torch.botorch_modular.acquisition.Acquisition": (
-        "_construct_botorch_acquisition _model _objective_weights _outcome_constraints"
+        "_construct_botorch_acquisition _model _objective_weights _outcome_constraints "
+        "_subset_idcs"
     ),
     # Parts that are None until they are used, and how the last one is made.
     "ax.generators.torch.botorch_modular.generator.BoTorchGenerator": (

@@ -46,7 +46,7 @@ def test_a_rank_dies_and_the_run_goes_on_with_others(data, tmp_path, capsys):
     printed = capsys.readouterr().out
     several = [*arguments, "--choices", parts, "--checkpoint", state]
 
-    survivor, killed = ended_ranks(2, "-c", DIES, *several)
+    survivor, killed = ended_ranks(2, "-W", "ignore", "-c", DIES, *several)
     assert killed.status == -signal.SIGKILL and survivor.status == 1
     assert "Rank 0 of 2 lost the others: a process has died" in survivor.err
     assert survivor.err.count("\n") == 1, survivor.err  # no traceback
@@ -64,7 +64,7 @@ def test_ranks_with_other_arguments_are_refused(data, tmp_path):
     seeds = "import os, sys; from botorch_sparse import __main__ as command; "
     seeds += "command.main([*sys.argv[1:], '--seed', os.environ['RANK']])"
     arguments = ["--data", data, *OPTIONS, str(tmp_path)]
-    first, second = ended_ranks(2, "-c", seeds, *arguments)
+    first, second = ended_ranks(2, "-W", "ignore", "-c", seeds, *arguments)
     assert first.status == second.status == 2 and second.err == ""
     assert "Ranks [1] have another command than rank 0" in first.err
 

@@ -129,8 +129,9 @@ INHERITED = {
     "ax.api.client.Client": "_experiment _generation_strategy _random_seed",
     # What is optimized, how BoTorch's function for it is built, and from what.
     "ax.generators.torch.botorch_modular.acquisition.Acquisition": (
-        "_construct_botorch_acquisition _model _objective_weights _outcome_constraints "
-        "_subset_idcs"
+        "_construct_botorch_acquisition _model _objective_thresholds "
+        "_objective_weights _outcome_constraints _subset_idcs "
+        "_update_objective_thresholds"
     ),
     # Parts that are None until they are used, and how the last one is made.
     "ax.generators.torch.botorch_modular.generator.BoTorchGenerator": (

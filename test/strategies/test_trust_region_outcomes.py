@@ -290,7 +290,7 @@ def test_regions_that_share_points_draw_none_of_their_own() -> None:
 def test_before_a_point_is_above_the_threshold() -> None:
     """The middle is the point that is least below it, in units of the objectives."""
     outcomes = [Objective("gain", threshold=9.0), Objective("speed", threshold=9.0)]
-    strategy = build(outcomes, num_initial=3, **KNOWN)
+    strategy = build(outcomes, num_initial=3, num_regions=1, **KNOWN)
     rows = [[0.0, 9.5], [5.0, 5.0], [9.5, 0.0]]
     strategy.tell(strategy.ask(), rows)
     assert strategy.regions[0].center == 1

@@ -160,7 +160,7 @@ class Strategy(ABC):
         if not self.record.outcomes.is_single and not self.takes_several_outcomes:
             raise UnsupportedError(
                 f"Got {len(self.record.outcomes)} outcomes; {type(self).__name__} "
-                "takes one objective. Take ThompsonSampling or BBKB."
+                "takes one objective. Take ThompsonSampling, BBKB or TrustRegionBBKB."
             )
         self.generator = torch.Generator().manual_seed(as_seed(seed))
         self._trials = PendingTrials()

@@ -36,7 +36,7 @@ from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import box_of, draw_seed
 from botorch_sparse.strategies.data.feedback import Points
 from botorch_sparse.strategies.data.history import Batch
-from botorch_sparse.strategies.data.outcomes import Outcome
+from botorch_sparse.strategies.data.outcomes import Outcome, Outcomes
 from botorch_sparse.strategies.data.run_record import BatchRecord
 from botorch_sparse.strategies.model_strategy import (
     ModelStrategy,
@@ -55,6 +55,7 @@ Acquisition: TypeAlias = Literal["thompson", "ucb"]
 
 DEFAULT_BATCH_SIZE = 20
 MAX_INDUCING = 500
+FRONT_REGIONS = 5  # around a front, as in [Daulton2022]_
 # Candidates of a region, by the number of features [Eriksson2019]_.
 FEWEST_CANDIDATES, MOST_CANDIDATES, CANDIDATES_PER_FEATURE = 2000, 5000, 200
 
@@ -90,8 +91,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     [Eriksson2021]_. With several objectives all regions share all points, and each is
     around the point of the front that adds most to the hypervolume and is no other
     region's middle [Daulton2022]_. A success adds a thousandth to the hypervolume of
-    the feasible points. Take some regions (`num_regions=5`) for a front. See
-    `botorch_sparse.strategies.trust_region.regions`.
+    the feasible points. See `botorch_sparse.strategies.trust_region.regions`.
 
     The strategy learns at each `ask` from what there is. Points that are told and that
     nobody asked for belong to the runs that go on when they are learned; a run that
@@ -108,8 +108,8 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
             objectives of all), and 2 d (at least 5) with a kernel too.
         lam: The noise variance of an evaluation.
         batch_size: `q`, points in each batch.
-        num_regions: Regions at a time; each point of a batch is the best of all their
-            candidates.
+        num_regions: Regions at a time, 1 by default and 5 with several objectives; each
+            point of a batch is the best of all their candidates.
         acquisition: `"thompson"`, or of one outcome `"ucb"`.
         rule: Ends batches by the bound before they have `batch_size` points; see
             `BBKB`. None for none.
@@ -153,7 +153,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         lam: OneOrEach[float] = None,
         *,
         batch_size: int = DEFAULT_BATCH_SIZE,
-        num_regions: int = 1,
+        num_regions: int | None = None,
         acquisition: Acquisition = "thompson",
         rule: Rule | str | None = None,
         num_candidates: int | None = None,
@@ -168,6 +168,9 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     ) -> None:
         place = box_of(candidates, domain, type(self))
         check_whole("batch_size", batch_size)
+        wanted = Outcomes.of(outcomes, minimize=minimize)
+        if num_regions is None:
+            num_regions = FRONT_REGIONS if len(wanted.objectives) > 1 else 1
         check_whole("num_regions", num_regions)
         check_whole("max_inducing_points", max_inducing_points)
         check_choice("acquisition", acquisition, get_args(Acquisition))
@@ -193,7 +196,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
             num_initial=num_initial,
             refit=refit,
             minimize=minimize,
-            outcomes=outcomes,
+            outcomes=None if outcomes is None else wanted.parts,
             seed=seed,
         )
         num = len(self.record.outcomes)

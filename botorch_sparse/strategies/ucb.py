@@ -423,7 +423,7 @@ class UCBStrategy(ModelStrategy[Any]):
         if is_other:
             statistics = replace(statistics, lam=surrogate.view.prior.lam)
         if num_learned == 0 or is_other:
-            statistics = _with_chain_rule(statistics, surrogate, record, is_other)
+            statistics = with_chain_rule(statistics, surrogate, record, is_other)
         return surrogate, self._with_evidence(statistics, surrogate, record)
 
     def _announce_horizon(self, statistics: Sequence[RadiusStatistics]) -> None:
@@ -541,7 +541,7 @@ def _refuse_several(outcomes: Outcomes, what: str) -> None:
         )
 
 
-def _with_chain_rule(
+def with_chain_rule(
     statistics: RadiusStatistics,
     surrogate: Surrogate,
     record: Evaluations,

@@ -134,7 +134,7 @@ def test_what_is_known_decides(name: str, known: list[int]) -> None:
     strategy = make(batch_size=3)
     for _ in range(3):
         batch = strategy.ask()
-        Y = torch.full((3, 3), NAN, dtype=torch.double)
+        Y = torch.full((len(batch), 3), NAN, dtype=torch.double)
         Y[:, known] = f(batch.X)[:, known]
         strategy.tell(batch, Y)
     batch = strategy.ask()

@@ -21,6 +21,7 @@ from botorch_sparse.acquisition import (
     SBPERadius,
     ShiftedExponentialRadius,
 )
+from botorch_sparse.strategies.ucb import with_chain_rule
 
 # The function's norm is a hundred times the guess, which the radius finds out.
 pytestmark = pytest.mark.filterwarnings("ignore:The feedback varies by")
@@ -126,7 +127,9 @@ def test_other_hyperparameters_are_another_norm() -> None:
     statistics = replace(statistics, log_det_sum=1e-9, log_det_sum_inflated=1e-9)
     gain = strategy.surrogate.view.information_gain(strategy.record)
     for is_other, kept in ((True, 0.0), (False, statistics.norm_lower_bound)):
-        again = strategy._with_chain_rule(statistics, strategy.surrogate, is_other)
+        again = with_chain_rule(
+            statistics, strategy.surrogate, strategy.record, is_other
+        )
         assert again.norm_lower_bound == kept
         sums = again.log_det_sum, again.log_det_sum_inflated
         assert sums == ((gain, 3 * gain) if is_other else (1e-9, 1e-9))

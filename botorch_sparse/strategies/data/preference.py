@@ -81,9 +81,15 @@ class Preference:
         units = ones[list(outcomes.objectives)], ones[list(outcomes.constraints)]
         return cls(outcomes, reference, *units)
 
-    def draw_weights(self, num: int) -> Tensor:
-        """`num x o` points of the positive part of the unit sphere."""
-        normal = torch.randn(num, len(self.outcomes.objectives), dtype=torch.double)
+    def draw_weights(
+        self, num: int, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """`num x o` points of the positive part of the unit sphere.
+
+        By a generator, or else by torch's own, which threads share.
+        """
+        shape = num, len(self.outcomes.objectives)
+        normal = torch.randn(shape, generator=generator, dtype=torch.double)
         return normal.abs() / normal.norm(dim=-1, keepdim=True)
 
     def draw_spread(self, num: int) -> Tensor | None:

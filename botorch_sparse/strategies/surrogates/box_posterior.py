@@ -8,7 +8,10 @@ from typing import Any, Self
 
 import torch
 from botorch.acquisition import AcquisitionFunction
-from botorch.exceptions.warnings import OptimizationWarning
+from botorch.exceptions.warnings import (
+    BadInitialCandidatesWarning,
+    OptimizationWarning,
+)
 from botorch.models import SingleTaskGP
 from botorch.optim import optimize_acqf
 from botorch.sampling.pathwise import draw_matheron_paths
@@ -275,8 +278,10 @@ def joint_maximizer(
         return (value - PENALTY * penalty)[0]
 
     with warnings.catch_warnings():
-        # A line search that ends at an edge of the smallest term, or of the penalty.
+        # A line search that ends at an edge of a term or of the penalty; and
+        # nothing to climb, where what is known is the same everywhere.
         warnings.simplefilter("ignore", category=OptimizationWarning)
+        warnings.simplefilter("ignore", category=BadInitialCandidatesWarning)
         X, _ = maximizers(
             of_points(climb),
             return_best_only=False,

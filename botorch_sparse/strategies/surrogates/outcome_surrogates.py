@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
-from botorch.utils.sampling import manual_seed
 from torch import Tensor
 
 from botorch_sparse.batching.acquisition_batch import BoxBatch
@@ -143,8 +142,8 @@ class OutcomeSurrogates:
         seed = draw_seed(fork)
 
         def draw_weights(place: int) -> Tensor:
-            with manual_seed(seed + first + place):
-                return preference.draw_weights(1)
+            own = torch.Generator().manual_seed(seed + first + place)
+            return preference.draw_weights(1, own)
 
         batches = [
             view.batch(width.multiplier, rule, points, selectable, one, generator)

@@ -90,8 +90,8 @@ def plot_hypervolume(
 ) -> Figure:
     """The hypervolume of the feasible front after each evaluation.
 
-    All are above one reference point, which the axis shows: the worst of the final
-    `History.reference_point`s in each objective, where none is given.
+    All are above one reference point, which the axis shows. Where none is given, each
+    objective has the worst of the histories' final ones (`History.reference_point`).
 
     Args:
         histories: History of a strategy by its name, all of the same objectives.

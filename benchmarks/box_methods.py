@@ -85,9 +85,19 @@ def by_strategy(make: Callable[..., Strategy]) -> Callable[[Run], None]:
 
 
 def by_cma(run: Run) -> None:
+    """CMA-ES; populations are batches of 20 for all."""
+    cma_es(run, run.evaluate, BATCH_SIZE)
+
+
+def cma_es(run: Run, loss: Callable[[Tensor], Tensor], batch_size: int) -> None:
     """CMA-ES in the unit cube, begun again from a random point where it ends.
 
-    Populations are batches of 20 for all; restarts do not double them (IPOP).
+    Restarts do not double the population (IPOP).
+
+    Args:
+        run: What is told.
+        loss: From `n x d` points to `n` values to be minimized; evaluates them.
+        batch_size: Points of a population.
     """
     import cma
 
@@ -98,7 +108,7 @@ def by_cma(run: Run) -> None:
         start = torch.rand(len(low), generator=g, dtype=torch.float64).numpy()
         options = {
             "bounds": [0, 1],
-            "popsize": BATCH_SIZE,
+            "popsize": batch_size,
             "seed": 1000 * attempt + run.seed + 1,
             "verbose": -9,
         }
@@ -106,7 +116,7 @@ def by_cma(run: Run) -> None:
         while not search.stop() and not run.is_over:
             Z = search.ask()
             X = low + (high - low) * torch.stack([torch.from_numpy(z) for z in Z])
-            search.tell(Z, run.evaluate(X).tolist())
+            search.tell(Z, loss(X).tolist())
 
 
 def by_tpe(run: Run) -> None:

@@ -322,32 +322,20 @@ def nsga2(run: Run) -> None:
 
 
 def cma_es(run: Run) -> None:
-    """CMA-ES in the unit cube with Deb's penalty, begun again where it ends.
+    """CMA-ES with Deb's penalty.
 
     A point that is not feasible is worse than all others so far, by its violation.
     """
-    import cma
+    worst = 0.0
 
-    generator = torch.Generator().manual_seed(run.seed)
-    low, high = run.bounds
-    worst, attempt = 0.0, 0
-    while not run.is_over:
-        start = torch.rand(len(low), generator=generator, dtype=torch.double).numpy()
-        options = {
-            "bounds": [0, 1],
-            "popsize": BATCH_SIZE,
-            "seed": 1000 * attempt + run.seed + 1,
-            "verbose": -9,
-        }
-        search, attempt = cma.CMAEvolutionStrategy(start, 0.3, options), attempt + 1
-        while not search.stop() and not run.is_over:
-            Z = search.ask()
-            X = low + (high - low) * torch.stack([torch.from_numpy(z) for z in Z])
-            Y, violation = run.signed(X)
-            loss = -Y[:, run.outcomes.objectives[0]]
-            worst = max([worst, *loss[violation <= 0].tolist()])
-            loss = torch.where(violation > 0, worst + violation, loss)
-            search.tell(Z, loss.tolist())
+    def loss(X: Tensor) -> Tensor:
+        nonlocal worst
+        Y, violation = run.signed(X)
+        values = -Y[:, run.outcomes.objectives[0]]
+        worst = max([worst, *values[violation <= 0].tolist()])
+        return torch.where(violation > 0, worst + violation, values)
+
+    box_methods.cma_es(run, loss, BATCH_SIZE)
 
 
 def scbo(run: Run) -> None:

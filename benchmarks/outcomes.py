@@ -19,19 +19,17 @@ that it infers, on the tables with several objectives.
 import argparse
 import math
 import statistics
-import sys
-from collections.abc import Iterable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
-from botorch.exceptions import InputDataError
 
 from benchmarks.boxes import cell, seen
 from benchmarks.outcome_methods import METHODS, REFERENCE_POINTS, Run
 from benchmarks.outcome_problems import BOXES, TABLES, load_outcomes
+from benchmarks.pools import available
 from benchmarks.store import Store
 
 AT = (50, 100, 200, 500, 1000, 2000)
@@ -82,23 +80,10 @@ def key_of(problem: str, method: str, seed: int) -> str:
     return f"{problem}/{method}/{seed}"
 
 
-def loaded(problems: Iterable[str]) -> list[str]:
-    """Those that are here; says which are left out."""
-    found = []
-    for name in problems:
-        try:
-            load_outcomes(name)
-        except InputDataError as error:
-            print(f"{name}: left out, {error}", file=sys.stderr)
-        else:
-            found.append(name)
-    return found
-
-
 def run_all(store: Store, args: argparse.Namespace) -> None:
     """Run what is not stored yet, all methods of one seed before the next."""
     for seed in range(args.seeds):
-        for problem in loaded(args.problems):
+        for problem in available(args.problems, load_outcomes):
             total = total_of(problem, args.total)
             for method in args.methods:
                 key, package = key_of(problem, method, seed), NEEDS.get(method)

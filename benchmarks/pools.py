@@ -150,16 +150,18 @@ def main(arguments: list[str] | None = None) -> None:
     print(report(store, available(args.tables), tuple(PEERS), tuple(OURS)))
 
 
-def available(tables: Iterable[str]) -> list[str]:
+def available(
+    names: Iterable[str], load: Callable[[str], object] = load_pool
+) -> list[str]:
     """The tables that can be loaded; says which are left out."""
     found = []
-    for table in tables:
+    for name in names:
         try:
-            load_pool(table)
+            load(name)
         except InputDataError as error:
-            print(f"{table}: left out, {error}", file=sys.stderr)
+            print(f"{name}: left out, {error}", file=sys.stderr)
         else:
-            found.append(table)
+            found.append(name)
     return found
 
 

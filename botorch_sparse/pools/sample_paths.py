@@ -26,7 +26,7 @@ from torch import Tensor
 from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.kernels.kernel_matrices import is_thread_safe
 from botorch_sparse.kernels.lengthscales import innermost
-from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows, Shard
+from botorch_sparse.pools.shard import ALL_ROWS, Ranks, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.threads import FEATURE, KERNEL_ENTRY, for_each
 
@@ -116,17 +116,26 @@ def path_maximizers(
     work = len(X) * entry if is_shared else 0
     for_each(range(0, len(X), chunk_size), work, make_worker)
     best, ranked = (
+        part.reshape(shape).movedim(0, 1).flatten(1)  # level by level for each path
+        for part in _of_all(tops, shard.ranks, depth)
+    )
+    return _choose(best.tolist(), ranked.tolist(), is_once=selectable.once)
+
+
+def _of_all(
+    tops: list[tuple[Tensor, Tensor]], ranks: Ranks, depth: int
+) -> tuple[Tensor, Tensor]:
+    """The largest values that all threads and ranks found, and their rows.
+
+    `l b x depth` each, from `l x b x depth` of each thread.
+    """
+    best, ranked = (
         torch.cat(part, dim=-1).flatten(0, 1) for part in zip(*tops, strict=True)
     )
     best, ranked = _first_of_equals(best, ranked, depth)
-    best = torch.cat([*shard.ranks.stack(best)], dim=-1)
-    ranked = torch.cat([*shard.ranks.stack(ranked)], dim=-1)
-    best, ranked = _first_of_equals(best, ranked, depth)
-    best, ranked = (
-        part.reshape(num_levels, num_paths, depth).movedim(0, 1).flatten(1)
-        for part in (best, ranked)
-    )
-    return _choose(best.tolist(), ranked.tolist(), is_once=selectable.once)
+    best = torch.cat([*ranks.stack(best)], dim=-1)
+    ranked = torch.cat([*ranks.stack(ranked)], dim=-1)
+    return _first_of_equals(best, ranked, depth)
 
 
 def _first_of_equals(values: Tensor, rows: Tensor, depth: int) -> tuple[Tensor, Tensor]:

@@ -203,7 +203,11 @@ def require_proved(
 
 
 def num_outcomes_of(options: ModelOptions | dict[str, Any]) -> int:
-    """How many outcomes keyword arguments name; they become a tuple there."""
+    """How many outcomes keyword arguments name.
+
+    They are a tuple there afterwards, since an iterator can be read once alone. What
+    can't be read is refused by the strategy.
+    """
     outcomes = options.get("outcomes")
     if not isinstance(outcomes, Iterable):
         return 1

@@ -17,7 +17,7 @@ from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import is_blank, number, spreadsheet_form
 from botorch_sparse.strategies import CandidateTable, RowIndex
 from botorch_sparse.suggest.csv_reader import TextTable, read_table
-from botorch_sparse.suggest.outcome_options import Outcomes, column_names, kind_of
+from botorch_sparse.suggest.outcome_options import Outcome, column_names, kind_of
 
 Cells: TypeAlias = Mapping[str, Sequence[str]]
 Matrix: TypeAlias = NDArray[np.float64]
@@ -44,7 +44,7 @@ class Pool:
     features: dict[str, Matrix | list[str]]
     table: CandidateTable
     key: str | None
-    outcomes: Outcomes
+    outcomes: tuple[Outcome, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -200,7 +200,7 @@ class Pool:
 def read_pool(
     path: Path,
     key: str | None,
-    outcomes: Outcomes,
+    outcomes: tuple[Outcome, ...],
     as_text: Sequence[str] = (),
     ignored: Sequence[str] = (),
     *,
@@ -239,7 +239,10 @@ def read_pool(
 
 
 def _check_options(
-    key: str | None, outcomes: Outcomes, as_text: Sequence[str], ignored: Sequence[str]
+    key: str | None,
+    outcomes: tuple[Outcome, ...],
+    as_text: Sequence[str],
+    ignored: Sequence[str],
 ) -> None:
     """Check that each column has one role."""
     text, ignore = ("--text", as_text), ("--ignore", ignored)

@@ -16,7 +16,6 @@ from botorch_sparse.command_line.csv_cells import POINTED, number, with_point
 from botorch_sparse.strategies import Constraint, Objective
 
 Outcome: TypeAlias = Objective | Constraint
-Outcomes: TypeAlias = tuple[Outcome, ...]
 # A column and a number, by the mark between them.
 CONSTRAINT = re.compile(r"\s*(.*\S)\s*(<=|>=)\s*(\S+)\s*", re.DOTALL)
 THRESHOLD = re.compile(r"\s*(.*\S)\s*(=)\s*(\S+)\s*", re.DOTALL)
@@ -61,7 +60,7 @@ def add_outcome_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def outcomes_of(args: argparse.Namespace) -> Outcomes:
+def outcomes_of(args: argparse.Namespace) -> tuple[Outcome, ...]:
     """The outcomes that the options name: targets, then columns with limits.
 
     Raises:
@@ -86,7 +85,7 @@ def outcomes_of(args: argparse.Namespace) -> Outcomes:
     return (*objectives, *(Constraint(name, **each) for name, each in limits.items()))
 
 
-def column_names(outcomes: Outcomes) -> list[str]:
+def column_names(outcomes: tuple[Outcome, ...]) -> list[str]:
     """The columns of the results, in their order."""
     return [str(outcome.name) for outcome in outcomes]
 

@@ -22,7 +22,7 @@ from botorch_sparse.strategies import (
     ThompsonSampling,
 )
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
-from botorch_sparse.suggest.outcome_options import Outcomes, column_names
+from botorch_sparse.suggest.outcome_options import Outcome, column_names
 from botorch_sparse.suggest.results import Results
 
 STRATEGIES = {"bbkb": BBKB, "thompson": ThompsonSampling}
@@ -121,7 +121,7 @@ def propose(strategy: BBKB | ThompsonSampling, size: int) -> tuple[list[int], in
 
 def explain(
     strategy: BBKB | ThompsonSampling,
-    outcomes: Outcomes,
+    outcomes: tuple[Outcome, ...],
     X: Tensor,
     rows: Sequence[int],
     num_drawn: int,
@@ -150,7 +150,7 @@ def explain(
     ]
 
 
-def _worth(outcomes: Outcomes, values: Matrix) -> Matrix:
+def _worth(outcomes: tuple[Outcome, ...], values: Matrix) -> Matrix:
     """Values of `... x k` outcomes, each larger where it is better.
 
     A constraint has minus how far it is outside of its limits.
@@ -185,7 +185,7 @@ def _predict(strategy: BBKB | ThompsonSampling, X: Tensor) -> tuple[Matrix, Matr
     return mean, sd
 
 
-def added_columns(outcomes: Outcomes) -> tuple[str, ...]:
+def added_columns(outcomes: tuple[Outcome, ...]) -> tuple[str, ...]:
     """The columns that are added to the user's own."""
     if len(outcomes) == 1:
         return ADDED

@@ -84,7 +84,7 @@ def test_the_order_of_paths(Y: list[tuple[float, ...]], seed: int) -> None:
 
 @pytest.mark.parametrize("num", [2, 3])
 def test_scalarizations_stand_for_the_hypervolume(num: int) -> None:
-    """[ZhangGolovin2020]_, Lemma 5; with a false alarm in a hundred thousand runs."""
+    """[ZhangGolovin2020]_; with a false alarm in a hundred thousand runs."""
     outcomes = Outcomes(tuple(Objective(i, threshold=0.0) for i in range(num)))
     F = torch.tensor([[1.0, 2.0, 0.5], [2.0, 0.5, 1.0], [1.5, 1.5, 0.2]]).double()
     F = F[:, :num]

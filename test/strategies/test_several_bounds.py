@@ -419,7 +419,7 @@ def test_a_box_is_as_good_as_its_best_grid_point() -> None:
     batch = strategy._batch_so_far()
     assert len(batch.choose(4)) == 4
     strategy.generator.set_state(state)
-    again, preference = strategy._batch_so_far(), batch.order.joint.preference
+    again, preference = strategy._batch_so_far(), batch.joint.preference
     for row in batch.rows[:3]:
         point = strategy.record.points(torch.tensor([row]))
         for one in again.known:

@@ -246,7 +246,8 @@ class Outcomes:
         Args:
             Y: Values, objectives in the sign that is maximized; NaN violates nothing.
             spread: `c` units of the constraints; 1 by default.
-            margin: What is added outside of a limit and near to it, in these units.
+            margin: What is added to each distance, in these units: values that are
+                inside of a limit by less than this count as outside.
         """
         total = torch.zeros_like(Y[..., 0])
         for i, (low, high) in enumerate(self.limits.mT.tolist()):

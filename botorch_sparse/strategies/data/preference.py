@@ -2,16 +2,17 @@ r"""What is better of several outcomes: feasible points first, then their object
 
 A set of points is as good as its *dominated hypervolume*: the volume of all values that
 some point of it reaches, above a *reference point*. Random scalarizations make of it a
-number for each point ([ZhangGolovin2020]_, Lemma 5): with reference point :math:`r` and
-:math:`\lambda` uniform on the positive part of the unit sphere, the expectation of
+number for each point ([ZhangGolovin2020]_): with reference point :math:`r`, `o`
+objectives and :math:`\lambda` uniform on the positive part of the unit sphere, the
+expectation of
 
-.. math:: s_\lambda(y) = \min_i \max(0, (y_i - r_i) / \lambda_i)^k,
+.. math:: s_\lambda(y) = \min_i \max(0, (y_i - r_i) / \lambda_i)^o,
 
 maximized over a set, is its hypervolume up to a known constant. Between two points the
 power and the zero decide nothing, so that they are left out: a point below the
 reference point still counts by how far below it is.
 
-Constraints come first ([Eriksson2021]_, Section 3): any feasible point is better than
+Constraints come first ([Eriksson2021]_): any feasible point is better than
 any other, and of two points that are not the one with the smaller total violation, in
 standard deviations, is better.
 """
@@ -95,9 +96,9 @@ class Preference:
     def draw_spread(self, num: int) -> Tensor | None:
         """`num` factors of how far paths are from the means, by torch's draws.
 
-        With several objectives half of the points go by the means alone: a point has
-        to be good on all paths at once, and draws of `o` paths lead further away from
-        the front than one does. None for one objective.
+        With several objectives half of the points, drawn at random, go by the means
+        alone: a point has to be good on `o` paths at once, and paths differ from the
+        means more often together than one does. None for one objective.
         """
         if len(self.outcomes.objectives) == 1:
             return None

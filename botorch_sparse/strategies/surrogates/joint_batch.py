@@ -10,7 +10,6 @@ Where no point is optimistically feasible, the smallest total violation decides.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -42,46 +41,6 @@ class Width(NamedTuple):
     offset: float = 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class OptimisticOrder:
-    """Which points are best by bounds on all outcomes.
-
-    Attributes:
-        joint: The outcomes, and what is wanted of them.
-        widths: `k` of them; None for an outcome that has learned nothing.
-        draw_weights: The `1 x o` weights of a point of the batch, by its place there.
-    """
-
-    joint: JointOutcomes
-    widths: Sequence[Width | None]
-    draw_weights: Callable[[int], Tensor]
-
-    def values(self, bounds: "Sequence[MeanAndUpper | None]") -> Tensor:
-        """The best values between bounds in the feedback's units, `1 x q x k`.
-
-        Args:
-            bounds: `k` of them, in the views' units; None for an outcome without data.
-        """
-        lower, upper = list[Tensor | None](), list[Tensor | None]()
-        for each, width in zip(bounds, self.widths, strict=True):
-            if each is None or width is None:
-                lower.append(None)
-                upper.append(None)
-            else:
-                mean, bound = each.mean.double(), each.upper.double() + width.offset
-                lower.append((2.0 * mean - bound).unsqueeze(0))
-                upper.append(bound.unsqueeze(0))
-        outcomes = self.joint.preference.outcomes
-        return outcomes.best_between(self.joint.stack(lower), self.joint.stack(upper))
-
-
-class MeanAndUpper(NamedTuple):
-    """Means of `q` points, and with a multiple of the standard deviation on top."""
-
-    mean: Tensor
-    upper: Tensor
-
-
 class JointBatch(GrowingBatch):
     """The batches of `k` outcomes as one, which ends when the first of them ends.
 
@@ -89,17 +48,42 @@ class JointBatch(GrowingBatch):
     variances are in units of the noise.
 
     Args:
-        order: Which points are best.
+        joint: The outcomes, and what is wanted of them.
+        widths: `k` of them; None for an outcome that has learned nothing.
+        draw_weights: The `1 x o` weights of a point of the batch, by its place there.
         batches: `k` batches of the same points; None for an outcome without data.
     """
 
     def __init__(
-        self, order: OptimisticOrder, batches: Sequence[GrowingBatch | None]
+        self,
+        joint: JointOutcomes,
+        widths: Sequence[Width | None],
+        draw_weights: Callable[[int], Tensor],
+        batches: Sequence[GrowingBatch | None],
     ) -> None:
         super().__init__(1.0, None)
-        self.order = order
+        self.joint, self.widths, self.draw_weights = joint, widths, draw_weights
         self.batches = tuple(batches)
         self.known = tuple(batch for batch in batches if batch is not None)
+
+    def _best_values(self, bounds: "Sequence[tuple[Tensor, Tensor] | None]") -> Tensor:
+        """The best values between bounds in the feedback's units, `1 x q x k`.
+
+        Args:
+            bounds: For each outcome means of `q` points, and these with a multiple of
+                the standard deviation on top; in the views' units, None without data.
+        """
+        lower, upper = list[Tensor | None](), list[Tensor | None]()
+        for each, width in zip(bounds, self.widths, strict=True):
+            if each is None or width is None:
+                lower.append(None)
+                upper.append(None)
+            else:
+                mean, bound = each[0].double(), each[1].double() + width.offset
+                lower.append((2.0 * mean - bound).unsqueeze(0))
+                upper.append(bound.unsqueeze(0))
+        outcomes = self.joint.preference.outcomes
+        return outcomes.best_between(self.joint.stack(lower), self.joint.stack(upper))
 
     @override
     def append(self, row: int) -> None:
@@ -130,7 +114,7 @@ class JointBatch(GrowingBatch):
     @property
     def weights(self) -> Tensor:
         """The scalarization of the next point, `1 x o`."""
-        return self.order.draw_weights(self.size)
+        return self.draw_weights(self.size)
 
 
 # Rows whose bounds are refreshed first; later blocks double.
@@ -176,17 +160,16 @@ class JointTableBatch(JointBatch):
             rows: Whose bounds they are; None for all rows.
         """
         rest = iter(uppers)
-        bounds = list[MeanAndUpper | None]()
+        bounds = list[tuple[Tensor, Tensor] | None]()
         for batch in self.batches:
             mean = None if batch is None else batch.points.all_moments().mean
             if mean is None:
                 bounds.append(None)
             else:
                 mean = mean if rows is None else mean[rows]
-                bounds.append(MeanAndUpper(mean, next(rest)))
-        Y = self.order.values(bounds)
-        order = self.order.joint.preference
-        levels = torch.cat(order.levels(Y, weights.to(Y.device)))
+                bounds.append((mean, next(rest)))
+        Y = self._best_values(bounds)
+        levels = torch.cat(self.joint.preference.levels(Y, weights.to(Y.device)))
         levels = levels.where(~levels.isnan(), 0.0)  # of no objective that is known
         return levels.where(uppers[0] > -torch.inf, -torch.inf)
 
@@ -217,7 +200,7 @@ class JointBoxBatch(JointBatch):
 
     @override
     def argmax(self) -> int:
-        first, preference = self.known[0], self.order.joint.preference
+        first, preference = self.known[0], self.joint.preference
         X = joint_maximizer(self._values, preference, self.weights, first.maximizers)
         row = first.add(X)
         for batch in self.known[1:]:
@@ -226,8 +209,8 @@ class JointBoxBatch(JointBatch):
 
     def _values(self, X: Tensor) -> Tensor:
         """The best values between bounds at `q x d` points, `1 x q x k`."""
-        bounds = list[MeanAndUpper | None]()
-        for batch, width in zip(self.batches, self.order.widths, strict=True):
+        bounds = list[tuple[Tensor, Tensor] | None]()
+        for batch, width in zip(self.batches, self.widths, strict=True):
             if batch is None or width is None:
                 bounds.append(None)
                 continue
@@ -235,5 +218,5 @@ class JointBoxBatch(JointBatch):
             f = batch.frozen.features(X)
             variance = batch.frozen.present_variance(f)
             mean, sd = batch.acqf.moments(X, f, variance)
-            bounds.append(MeanAndUpper(mean, mean + width.multiplier * sd))
-        return self.order.values(bounds)
+            bounds.append((mean, mean + width.multiplier * sd))
+        return self._best_values(bounds)

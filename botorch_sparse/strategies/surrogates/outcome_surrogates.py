@@ -25,9 +25,9 @@ from botorch_sparse.strategies.data.run_record import (
     each_outcome,
 )
 from botorch_sparse.strategies.surrogates.joint_batch import (
+    JointBatch,
     JointBoxBatch,
     JointTableBatch,
-    OptimisticOrder,
     Width,
 )
 from botorch_sparse.strategies.surrogates.surrogate import JointOutcomes, Surrogate
@@ -153,11 +153,11 @@ class OutcomeSurrogates:
                 views, widths, pending, records, strict=True
             )
         ]
-        order = OptimisticOrder(
-            JointOutcomes(tuple(views), preference), widths, draw_weights
-        )
-        is_box = any(isinstance(batch, BoxBatch) for batch in batches)
-        return (JointBoxBatch if is_box else JointTableBatch)(order, batches)
+        kind: type[JointBatch] = JointTableBatch
+        if any(isinstance(batch, BoxBatch) for batch in batches):
+            kind = JointBoxBatch
+        joint = JointOutcomes(tuple(views), preference)
+        return kind(joint, widths, draw_weights, batches)
 
     def with_parts(self, parts: Sequence[Surrogate]) -> Self:
         """With other surrogates of the outcomes."""

@@ -358,9 +358,16 @@ class Surrogate:
         """Drop what is kept for later values."""
         self.view.clear()
 
-    def maximizers(self, *arguments: Any) -> list[int]:
+    def maximizers(
+        self,
+        num_paths: int,
+        selectable: SelectableRows,
+        record: Evaluations,
+        generator: torch.Generator,
+        continues: ContinueFunction = always_continue,
+    ) -> list[int]:
         """Points where sample paths are largest; see `DomainPosterior.maximizers`."""
-        return self.view.maximizers(*arguments)
+        return self.view.maximizers(num_paths, selectable, record, generator, continues)
 
     def learn(
         self,

@@ -5,11 +5,11 @@ success a better one, by the order of [Eriksson2021]_: feasible points by their 
 then the others by their total violation.
 
 With several objectives regions share all points ([Daulton2022]_), the first ones too,
-so that one that begins anew draws none. The middle is the
-point of the front with the largest hypervolume contribution that is no other region's
-middle. A success adds a thousandth to the volume that all points dominate. Before there
-is a feasible point, or one above the reference point, the order of violations, and then
-of `Preference.value` with equal weights, says what is better.
+so that one that begins anew draws none. The middle is the point of the front with the
+largest hypervolume contribution that is no other region's middle. A success adds a
+thousandth to the volume that all points dominate. Before there is a feasible point, or
+one above the reference point, the order of violations, and then of `Preference.value`
+with equal weights, says what is better.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -19,7 +19,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from botorch.utils.sampling import manual_seed
 from torch import Tensor
 
 from botorch_sparse.strategies.data.outcomes import Outcomes
@@ -305,8 +304,8 @@ def shares(record: RunRecord) -> bool:
 def hypervolume_contributions(preference: Preference, Y: Tensor) -> Tensor:
     r"""What each of `f x k` values adds to the hypervolume of all, up to a constant.
 
-    By the scalarizations whose best values make the volume ([ZhangGolovin2020]_, Lemma
-    5): where a point is the best one, how far it is above the second best,
+    By the scalarizations whose best values make the volume ([ZhangGolovin2020]_):
+    where a point is the best one, how far it is above the second best,
 
     .. math:: c_i \propto E_\lambda \big[\max_j s_\lambda(y_j) -
         \max_{j \ne i} s_\lambda(y_j) \big].
@@ -315,8 +314,8 @@ def hypervolume_contributions(preference: Preference, Y: Tensor) -> Tensor:
     seconds for a front of 200 points. Cost: O(4096 f o).
     """
     num = len(preference.outcomes.objectives)
-    with manual_seed(0):
-        weights = preference.draw_weights(NUM_DIRECTIONS)
+    always = torch.Generator().manual_seed(0)
+    weights = preference.draw_weights(NUM_DIRECTIONS, always)
     s = preference.value(Y, weights.unsqueeze(1)).clamp_min(0.0).pow(num)
     nothing = s.new_zeros(NUM_DIRECTIONS, 1)
     best, place = torch.cat([s, nothing], dim=-1).topk(2)

@@ -177,9 +177,8 @@ def reference_point(outcomes: Outcomes, Y: Tensor) -> Tensor:
     """The objectives' thresholds; where one is not given, inferred from the first data.
 
     That is the worst tenth of the first `FIRST_POINTS` points, which cover the space
-    where nothing was told before. It stands still after them: a point that rose with
-    the front would end in the middle of it, and what is beyond would not be looked for
-    (`python -m benchmarks.outcomes --reference-points`).
+    where nothing was told before. It stands still after them, so that hypervolumes of
+    one run can be compared. `benchmarks/RESULTS.md` has other points beside it.
 
     Args:
         outcomes: What is wanted.

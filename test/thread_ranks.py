@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import simulated_device
 import torch
+from rank_processes import HANGS
 from torch import Tensor
 
 from botorch_sparse.pools.shard import HOST, Ranks
@@ -21,7 +22,7 @@ class _Table:
     """Where threads lay what they have."""
 
     def __init__(self, size: int) -> None:
-        self.barrier = threading.Barrier(size, timeout=20)
+        self.barrier = threading.Barrier(size, timeout=HANGS)
         self.places: list[Any] = [None] * size
 
 

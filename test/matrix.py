@@ -71,12 +71,14 @@ def cells(row: Row, folder: Path, options: Sequence[str]) -> list[str]:
     chosen, report = folder / "constraints.txt", folder / "report.xml"
     chosen.write_text(constraints(row.versions))
     run = [str(folder / "bin" / "python"), "-m"]
+    # The row alone says what pip may choose, not a setting of the machine.
+    environment = os.environ | {"PIP_CONSTRAINT": os.devnull}
     wanted = ["-c", str(chosen), "-e", f".[{row.extras}]"]
     for step in (
         [command, "-m", "venv", str(folder)],
         [*run, "pip", "install", *wanted],
     ):
-        if subprocess.run(step, stdout=sys.stderr).returncode:
+        if subprocess.run(step, env=environment, stdout=sys.stderr).returncode:
             return ["does not install"]
     printed = subprocess.check_output([run[0], "-c", VERSIONS, *LIBRARIES], text=True)
     if row.versions != "pins":  # other versions have warnings of their own

@@ -7,7 +7,7 @@ kept, such as a step that failed and the next.
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Protocol, Self, TypeAlias, TypeVar, overload
 
@@ -126,6 +126,12 @@ class BatchRecord:
     ask_seconds: float = 0.0
     tell_seconds: float = 0.0
     selection_seconds: float = 0.0
+
+    def __eq__(self, other: object) -> bool:
+        """Field by field, NaN equal to NaN."""
+        if not isinstance(other, BatchRecord):
+            return NotImplemented
+        return np.array_equal(astuple(self), astuple(other), equal_nan=True)
 
     @property
     def subset_size(self) -> int:

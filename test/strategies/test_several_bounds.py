@@ -405,7 +405,7 @@ def test_a_point_is_repeated_until_the_first_variance_halves() -> None:
 
 
 def test_a_point_of_a_box_is_above_nearly_all_of_a_grid() -> None:
-    """By bounds, with points of the batch pending; a climb can end in the second best."""
+    """By bounds, with points of the batch pending; a climb may end second best."""
     outcomes = [GAIN, COST, HEAT]
     bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]]).double()
     strategy: Any = build(
@@ -430,7 +430,7 @@ def test_a_point_of_a_box_is_above_nearly_all_of_a_grid() -> None:
                 again._values(torch.cat([point, grid])), again.weights
             )[0][0]
         assert bool(levels[0] > -torch.inf)
-        assert float((levels > levels[0]).double().mean()) < 0.01
+        assert float((levels > levels[0]).double().mean()) < 0.05
         again.append(row)
     points = torch.cat([X, strategy.record.points(torch.tensor(batch.rows[:3]))])
     for column, one in enumerate(again.known):

@@ -32,6 +32,7 @@ NAMES = (
     "pools",
     "outcomes",
     "threads",
+    "start",
 )
 # Arguments of those that take some. The short ones have a long form of their own:
 # `python -m benchmarks.dropin_accuracy --output FILE.json`.
@@ -57,6 +58,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "--methods gssbo-leverage rssbo".split(),
     "ax_client": ["--short"],
     "ax_flow": ["--trials", "500"],
+    "start": ["--repeats", "1"],
     "threads": ["--jobs", "BBKB, 4,000", "--beside", "alone", "two", "--repeats", "1"],
     "outcomes": "--problems limited dtlz2 --seeds 1 --total 100 --methods thompson "
     "random forest nsga2".split(),

@@ -7,7 +7,7 @@ from benchmarks import threads
 
 @pytest.mark.slow
 def test_a_row_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    job = "step of SparseSingleTaskGP, n = 300"
+    job = "10 steps of SparseSingleTaskGP, n = 300"
     threads.main(["--jobs", job, "--beside", "alone", "busy", "--repeats", "1"])
     header, titles, _, row, missed = capsys.readouterr().out.splitlines()
     assert "cores" in header and missed.startswith("above 1.3 alone or 2 beside: ")

@@ -257,8 +257,8 @@ def test_what_is_pending_counts_by_outcome() -> None:
 
 def test_an_outcome_without_feedback_is_left_out() -> None:
     outcomes = [GAIN, COST, HEAT]
-    joint = build(outcomes, seed=2, oversampling=1e9)
-    pair = build(outcomes[:2], seed=2, oversampling=1e9)
+    joint = build(outcomes, ratio_threshold=20.0, seed=2)
+    pair = build(outcomes[:2], ratio_threshold=20.0, seed=2)
     Y = measure(joint.candidates[:12], outcomes)
     Y[:, 2] = NAN
     for strategy, columns in ((joint, [0, 1, 2]), (pair, [0, 1])):

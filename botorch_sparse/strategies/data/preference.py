@@ -31,9 +31,9 @@ from botorch_sparse.strategies.data.outcomes import Objective, Outcomes
 from botorch_sparse.strategies.data.run_record import RunRecord
 
 # With several objectives, the part of the points that sample paths choose.
-EXPLORED = 0.5
+EXPLORED = 0.25
 # The reference point that is inferred: this quantile of so many first points.
-WORST, FIRST_POINTS = 0.1, 20
+WORST, FIRST_POINTS = 0.25, 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ class Preference:
     def draw_spread(self, num: int) -> Tensor | None:
         """`num` factors of how far paths are from the means, by torch's draws.
 
-        With several objectives half of the points, drawn at random, go by the means
+        With several objectives three of four points, drawn at random, go by the means
         alone: a point has to be good on `o` paths at once, and paths differ from the
         means more often together than one does. None for one objective.
         """
@@ -176,9 +176,10 @@ class Preference:
 def reference_point(outcomes: Outcomes, Y: Tensor) -> Tensor:
     """The objectives' thresholds; where one is not given, inferred from the first data.
 
-    That is the worst tenth of the first `FIRST_POINTS` points, which cover the space
-    where nothing was told before. It stands still after them, so that hypervolumes of
-    one run can be compared. `benchmarks/RESULTS.md` has other points beside it.
+    That is the quartile of the first `FIRST_POINTS` points, which cover the space where
+    nothing was told before: a quarter of them is worse. It stands still after them, so
+    that hypervolumes of one run can be compared. `benchmarks/RESULTS.md` has other
+    points beside it.
 
     Args:
         outcomes: What is wanted.

@@ -53,8 +53,9 @@ from botorch_sparse.strategies.surrogates.table_posterior import no_data
 PENALTY, MARGIN, SQUARED = 10.0, 0.01, 0.1
 # Kinks of the objectives' minimum, in units of the objectives.
 SMOOTHING = 0.02
-# Steps of a climb, where the user does not say.
-MAX_STEPS = 50
+# Of a climb, where the user does not say: most steps, and the relative gain in machine
+# precisions below which it ends. Line searches across kinks take many values each.
+CLIMB = {"maxiter": 20, "factr": 1e11}
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,7 +287,7 @@ def joint_maximizer(
             of_points(climb),
             return_best_only=False,
             retry_on_optimization_warning=False,
-            options={"maxiter": MAX_STEPS},
+            options=CLIMB,
         )
     X = X.squeeze(-2)
     with torch.no_grad():

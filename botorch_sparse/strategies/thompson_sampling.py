@@ -37,8 +37,8 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
     **Several outcomes** (`outcomes`) have a posterior each, with its own
     hyperparameters and inducing points. For each point of a batch a path of each
     outcome is drawn, and one random hypervolume scalarization of the objectives
-    [ZhangGolovin2020]_. With several objectives three of four points, drawn at
-    random, go by the posterior means in place of paths. A candidate whose values keep to all
+    [ZhangGolovin2020]_. With several objectives three of four points, drawn at random,
+    go by the posterior means in place of paths. A candidate whose values keep to all
     constraints is better than one whose values do not, and of two that do not the one
     with the smaller violation is better [Eriksson2021]_. See
     `botorch_sparse.strategies.data.preference`, and `History.pareto`,

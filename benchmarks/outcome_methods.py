@@ -457,7 +457,7 @@ REFERENCE_POINTS = {
         name: with_reference(partial(first_quantile, q=q, num=num))
         for name, q, num in (
             ("minimum of the first 20", 0.0, 20),
-            ("quartile of the first 20", 0.25, 20),
+            ("worst tenth of the first 20", 0.1, 20),
             ("median of the first 20", 0.5, 20),
             ("quartile so far", 0.25, 1_000_000),
         )

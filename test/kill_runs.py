@@ -21,22 +21,24 @@ from types import FrameType
 from typing import Any
 
 import torch
-from finish_runs import OBJECTIVES, TABLES
+from strategy_cases import ALL
 from strategy_table import equal, without_times
 
 from botorch_sparse import strategies
 from botorch_sparse.strategies import Strategy
 from botorch_sparse.strategies.core import checkpoint
 
-# Domain, strategy and evaluations.
+# Strategies by their names in `strategy_cases.py`, with evaluations.
 CASES = (
-    ("table", "bbkb-global-local", 40),
-    ("table", "random", 40),
-    ("box", "bbkb-global-local", 8),
-    ("sbpe", "table", 30),
-    ("table", "thompson", 30),
-    ("table", "gpucb", 16),
-    ("box", "gssbo-known", 10),
+    ("table-bbkb-global-local", 40),
+    ("table-random", 40),
+    ("box-bbkb-global-local", 8),
+    ("sbpe-table", 30),
+    ("table-thompson", 30),
+    ("table-thompson-several", 30),
+    ("table-bbkb-global-several", 30),
+    ("table-gpucb", 16),
+    ("box-gssbo-known", 10),
 )
 PACKAGE = str(Path(strategies.__file__).parents[1])
 # Lines of the package, and those that write states; seconds from one to the signal.
@@ -49,17 +51,16 @@ KILLED = -signal.SIGKILL
 class Case:
     """A run of a strategy, with a folder for its files."""
 
-    domain: str
     name: str
     total: int
     folder: Path
 
     def finish(self, seed: int, path: Path) -> Strategy:
         """Run to the end, from the checkpoint where there is one."""
-        strategy = TABLES[self.domain][self.name](seed=seed)
+        make, objective, _ = ALL[self.name]
+        strategy = make(seed=seed)
         if path.exists():
             strategy.resume(path)
-        objective = OBJECTIVES[self.domain]
         strategy.run(objective, self.total, progress=False, checkpoint=path)
         return strategy
 

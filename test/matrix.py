@@ -34,7 +34,6 @@ class Row(NamedTuple):
 
 ROWS = [
     Row("3.11", "floors"),
-    Row("3.11", "newest"),
     *(Row(python, "pins") for python in ("3.12", "3.13", "3.14")),
     Row("3.14", "newest"),
 ]

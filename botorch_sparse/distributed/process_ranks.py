@@ -12,6 +12,7 @@ closes none: an operation waits for it until `timeout`.
 import io
 import os
 import pickle
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from botorch_sparse.pools.shard import HOST, Ranks
 T = TypeVar("T")
 # How long ranks wait in one operation: for the objective, or a fit, on rank 0.
 TIMEOUT = timedelta(days=1)
+# Seconds before a group ends, in which its threads end what they are at.
+LETTING_GO = 0.1
 
 
 class RankError(BotorchError):
@@ -145,6 +148,10 @@ def joined_ranks(
     try:
         yield (ProcessRanks if size > 1 else Ranks)(rank, size, own)
     finally:
+        # A thread of Gloo lets go of a tensor when its operation has ended already, and
+        # needs Python's lock for it. The end of the group may hold that lock while it
+        # waits for the thread (seen with torch 2.6), so that neither goes on.
+        time.sleep(LETTING_GO)
         dist.destroy_process_group()
 
 

@@ -73,7 +73,7 @@ def seconds(arguments: list[str], folder: Path) -> tuple[float, float]:
 def main() -> None:
     """Print the table, and what is slower than is to be reached."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=int, default=5)
     calls = {line: ["-c", line] for line in (*OTHERS, PEER, *IMPORTS)}
     for name, more in (
         ("first batch", ()),

@@ -75,12 +75,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     calls = {line: ["-c", line] for line in (*OTHERS, PEER, *IMPORTS)}
-    for name, more in (
-        ("first batch", ()),
-        ("100 results", ("--results results.csv",)),
-    ):
-        words = [word for text in more for word in text.split()]
-        calls[f"suggest, {ROWS:,} rows, {name}"] = suggest_arguments(*words)
+    results = ["--results", "results.csv"]
+    for name, more in (("first batch", []), (f"{MEASURED} results", results)):
+        calls[f"suggest, {ROWS:,} rows, {name}"] = suggest_arguments(*more)
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     repeats = parser.parse_args().repeats
     with TemporaryDirectory() as name:

@@ -404,8 +404,8 @@ def test_a_point_is_repeated_until_the_first_variance_halves() -> None:
     assert strategy.ask().indices.tolist() == [row] * int(np.ceil(1 / leverage))
 
 
-def test_a_point_of_a_box_is_above_nearly_all_of_a_grid() -> None:
-    """By bounds, with points of the batch pending; a climb may end second best."""
+def test_a_box_is_as_good_as_its_best_grid_point() -> None:
+    """By bounds, with points of the batch pending; one climb may end second best."""
     outcomes = [GAIN, COST, HEAT]
     bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]]).double()
     strategy: Any = build(
@@ -421,6 +421,7 @@ def test_a_point_of_a_box_is_above_nearly_all_of_a_grid() -> None:
     assert len(batch.choose(4)) == 4
     strategy.generator.set_state(state)
     again, preference = strategy._batch_so_far(), batch.joint.preference
+    num_best = 0
     for row in batch.rows[:3]:
         point = strategy.record.points(torch.tensor([row]))
         for one in again.known:
@@ -431,7 +432,9 @@ def test_a_point_of_a_box_is_above_nearly_all_of_a_grid() -> None:
             )[0][0]
         assert bool(levels[0] > -torch.inf)
         assert float((levels > levels[0]).double().mean()) < 0.05
+        num_best += float(levels[0]) >= float(levels[1:].max()) - 0.02
         again.append(row)
+    assert num_best >= 2
     points = torch.cat([X, strategy.record.points(torch.tensor(batch.rows[:3]))])
     for column, one in enumerate(again.known):
         K = make_kernel(LENGTHSCALES[column])(torch.cat([points, grid])).to_dense()

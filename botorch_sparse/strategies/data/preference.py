@@ -33,7 +33,7 @@ from botorch_sparse.strategies.data.run_record import RunRecord
 # With several objectives, the part of the points that sample paths choose.
 EXPLORED = 0.25
 # The reference point that is inferred: this quantile of so many first points.
-WORST, FIRST_POINTS = 0.25, 20
+QUANTILE, FIRST_POINTS = 0.25, 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +196,7 @@ def reference_point(outcomes: Outcomes, Y: Tensor) -> Tensor:
         column[~column.isnan()][:FIRST_POINTS]
         for column in Y[:, list(outcomes.objectives)].unbind(-1)
     ]
-    worst = [c.quantile(WORST) if len(c) else c.new_zeros(()) for c in columns]
+    worst = [c.quantile(QUANTILE) if len(c) else c.new_zeros(()) for c in columns]
     return given.where(~given.isnan(), torch.stack(worst))
 
 

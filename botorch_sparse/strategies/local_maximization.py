@@ -1,7 +1,7 @@
 """The largest value of a function over a box, or over what is left of one."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -107,6 +107,106 @@ def _generate(
         high = torch.where(inside, high, middle)
     X = (start + low.unsqueeze(-1) * step).unsqueeze(1)
     return X, acquisition_function(X)
+
+
+def maximize_each(
+    functions: Callable[[Tensor, Tensor], Tensor],
+    num: int,
+    *,
+    bounds: Tensor,
+    num_restarts: int,
+    options: Mapping[str, Any],
+    raw_samples: int | None = None,
+    batch_initial_conditions: Tensor | None = None,
+    ic_generator: Function | None = None,
+    fixed_features: Mapping[int, float] | None = None,
+    nonlinear_inequality_constraints: Sequence[tuple[Function, bool]] = (),
+    post_processing_func: Function | None = None,
+    **rest: Any,
+) -> Tensor:
+    """Climb several functions together, by one call of `optimize_acqf`.
+
+    Each has the starts that it would have alone. What takes time is a call of the
+    functions, and not the number of points. To `optimize_acqf` the number of a function
+    is one more feature, in which nothing has a slope.
+
+    Args:
+        functions: From `n x d` points and `n` numbers of functions to `n` values.
+        num: The number `q` of functions.
+        bounds: This and what follows are arguments of `optimize_acqf`.
+        num_restarts: The number `r` of climbs of each function.
+        options: See there.
+        raw_samples: See there, for each function.
+        batch_initial_conditions: See there; they are starts of all functions.
+        ic_generator: See there.
+        fixed_features: See there.
+        nonlinear_inequality_constraints: See there.
+        post_processing_func: See there.
+        **rest: Others.
+
+    Returns:
+        Where the climbs end, `q x r x d`.
+    """
+    from botorch.optim import gen_batch_initial_conditions, optimize_acqf
+
+    own = (batch_initial_conditions,) if batch_initial_conditions is not None else ()
+    names = "inequality_constraints", "equality_constraints"
+    constraints = {name: rest.get(name) for name in names}
+    draw: Any = ic_generator or gen_batch_initial_conditions
+
+    def starts(number: int) -> Tensor:
+        def function(X: Tensor) -> Tensor:
+            return functions(X, torch.full((len(X),), number))
+
+        missing = num_restarts - sum(map(len, own))
+        if missing <= 0:
+            return torch.cat(own)
+        drawn = draw(
+            acq_function=of_points(function),
+            bounds=bounds,
+            q=1,
+            num_restarts=missing,
+            raw_samples=raw_samples,
+            fixed_features=fixed_features,
+            options=options,
+            **constraints,
+        )
+        return torch.cat([*own, drawn])
+
+    def numbered(X: Tensor) -> Tensor:
+        return functions(X[:, :-1], X[:, -1].detach().round().long().cpu())
+
+    X = torch.stack([starts(number) for number in range(num)])
+    number = torch.arange(num).to(bounds).repeat_interleave(X.shape[1]).unsqueeze(-1)
+    # For solvers whose climbs are one problem, as those with constraints.
+    options = {"max_optimization_problem_aggregation_size": X.shape[1], **options}
+    ends, _ = optimize_acqf(
+        of_points(
+            lambda X: functions(X[:, :-1], X[:, -1].detach().round().long().cpu())
+        ),
+        q=1,
+        bounds=torch.cat([bounds, bounds.new_tensor([[0.0], [num]])], dim=-1),
+        num_restarts=len(number),
+        batch_initial_conditions=torch.cat([X.flatten(0, 1), number[:, None]], dim=-1),
+        fixed_features=fixed_features,
+        nonlinear_inequality_constraints=[
+            (partial(_of_other_features, function), is_intra_point)
+            for function, is_intra_point in nonlinear_inequality_constraints
+        ]
+        or None,
+        options=options,
+        return_best_only=False,
+        **rest,
+    )
+    ends = ends[..., :-1]
+    if post_processing_func is not None:
+        ends = post_processing_func(ends)
+    return ends.reshape(X.shape[:2] + bounds.shape[-1:])
+
+
+def _of_other_features(function: Function, X: Tensor) -> Tensor:
+    """A function of all features but the last."""
+    return function(X[..., :-1])
 
 
 def of_points(function: Function) -> Any:

@@ -1,13 +1,12 @@
 """The posterior of a box: a BoTorch model."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Self
 
 import torch
-from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions.warnings import (
     BadInitialCandidatesWarning,
     OptimizationWarning,
@@ -37,7 +36,11 @@ from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.domain import TableDomain, draw_seed
 from botorch_sparse.strategies.data.preference import Preference
 from botorch_sparse.strategies.data.run_record import Evaluations, FoldedEvaluations
-from botorch_sparse.strategies.local_maximization import of_points, thorough
+from botorch_sparse.strategies.local_maximization import (
+    maximize_each,
+    of_points,
+    thorough,
+)
 from botorch_sparse.strategies.surrogates.prior import Prior
 from botorch_sparse.strategies.surrogates.prior_fitting import of_standardized
 from botorch_sparse.strategies.surrogates.surrogate import (
@@ -179,17 +182,22 @@ class BoxPosterior(DomainPosterior):
         chosen = list[int]()
         options = self._options(draw_seed(generator))
         with manual_seed(options["options"]["seed"]):
-            for _ in range(num_paths):
-                if joint is None:
-                    path = draw_matheron_paths(self._learned_model, torch.Size([1]))
-                    acqf = of_points(partial(_values_on, path))
-                    X, _ = optimize_acqf(acqf, q=1, **options)
-                else:
-                    X = _joint_path_maximizer(joint, options)
-                chosen.append(record.add_point(self.box.clamp(X)[0]))
+            for x in self._path_maximizers(num_paths, joint, options):
+                chosen.append(record.add_point(self.box.clamp(x)[0]))
                 if not continues(len(chosen)):
                     break
         return chosen
+
+    def _path_maximizers(
+        self, num_paths: int, joint: JointOutcomes | None, options: dict[str, Any]
+    ) -> Iterable[Tensor]:
+        """Points where paths are best, `1 x d` each; for several outcomes at once."""
+        if joint is not None:
+            yield from _joint_path_maximizers(joint, num_paths, options).split(1)
+            return
+        for _ in range(num_paths):
+            path = draw_matheron_paths(self._learned_model, torch.Size([1]))
+            yield optimize_acqf(of_points(partial(_values_on, path)), q=1, **options)[0]
 
     @override
     def in_units(self, values: Tensor) -> Tensor:
@@ -222,75 +230,94 @@ def _values_on(path: SamplePath, X: Tensor) -> Tensor:
     return path(X)[0]
 
 
-def _joint_path_maximizer(joint: JointOutcomes, options: dict[str, Any]) -> Tensor:
-    """Where one path of each outcome is best together, `1 x d`."""
+def _joint_path_maximizers(
+    joint: JointOutcomes, num_paths: int, options: dict[str, Any]
+) -> Tensor:
+    """Where so many paths of each outcome are best together, `q x d`."""
     preference, models = joint.preference, [view.model for view in joint.views]
     if not any(models):
         raise no_data()
-    weights, spread = preference.draw_weights(1), preference.draw_spread(1)
-    is_mean = spread is not None and not bool(spread)
-    paths = [
-        model and _path(of_standardized(model), is_mean=is_mean) for model in models
-    ]
+    weights = preference.draw_weights(num_paths)
+    spread = preference.draw_spread(num_paths)
+    is_path = torch.ones(num_paths).bool() if spread is None else spread.bool()
+    paths = [model and _paths(of_standardized(model), is_path) for model in models]
 
-    def outcomes(X: Tensor) -> Tensor:
-        return joint.stack([path and path(X) for path in paths])
+    def outcomes(X: Tensor, number: Tensor) -> Tensor:
+        return joint.stack([path and path(X, number) for path in paths])
 
-    def maximizers(acqf: AcquisitionFunction, **more: Any) -> tuple[Tensor, Tensor]:
+    def search(climb: Callable[[Tensor, Tensor], Tensor], **more: Any) -> Tensor:
         more["options"] = more["options"] | options["options"]
-        return optimize_acqf(acqf, q=1, **options | more)
+        return maximize_each(climb, num_paths, **options | more)
 
-    return joint_maximizer(outcomes, preference, weights, maximizers)
-
-
-def _path(model: SingleTaskGP, *, is_mean: bool) -> Callable[[Tensor], Tensor]:
-    """A sample path or the mean, from `q x d` points to `1 x q` values."""
-    if is_mean:
-        return lambda X: model.posterior(X).mean.mT
-    path: SamplePath = draw_matheron_paths(model, torch.Size([1]))
-    return path
+    return joint_maximizers(outcomes, preference, weights, search)
 
 
-def joint_maximizer(
-    outcomes: Callable[[Tensor], Tensor],
+def _paths(model: SingleTaskGP, is_path: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    """Sample paths, or the mean in place of some of them, by their numbers.
+
+    Args:
+        model: Of one outcome.
+        is_path: Which of `q` functions are paths.
+
+    Returns:
+        From `n x d` points and `n` numbers of functions to `n` values.
+    """
+    place, num = is_path.long().cumsum(0) - 1, int(is_path.sum())
+    paths = draw_matheron_paths(model, torch.Size([num])) if num else None
+
+    def values(X: Tensor, number: Tensor) -> Tensor:
+        is_drawn, f = is_path[number], X.new_empty(len(X))
+        if paths is not None and bool(is_drawn.any()):
+            each = paths(X[is_drawn])
+            f[is_drawn] = each[place[number[is_drawn]], torch.arange(each.shape[-1])]
+        if not bool(is_drawn.all()):
+            f[~is_drawn] = model.posterior(X[~is_drawn]).mean.squeeze(-1)
+        return f
+
+    return values
+
+
+def joint_maximizers(
+    outcomes: Callable[[Tensor, Tensor], Tensor],
     preference: Preference,
     weights: Tensor,
-    maximizers: Callable[..., tuple[Tensor, Tensor]],
+    search: Callable[..., Tensor],
 ) -> Tensor:
-    """Where functions of a box are best together, `1 x d`.
+    """Where functions of a box are best together, for each of `q` scalarizations.
 
     While the restarts climb, violations of constraints are a penalty, and kinks of
     both are smoothed, which halves the steps. Of where they end the best one is chosen
     by the preference itself.
 
     Args:
-        outcomes: From `q x d` points to `1 x q x k` values.
+        outcomes: From `n x d` points and `n` numbers of scalarizations to `n x k`
+            values.
         preference: Which of them are better.
-        weights: A scalarization, `1 x o`.
-        maximizers: `optimize_acqf` of a function, whose further arguments and options
-            are the user's where these are given.
+        weights: `q x o`.
+        search: From a function of points and numbers, and arguments of `optimize_acqf`
+            that the user's come before, to `q x r x d` ends of climbs.
+
+    Returns:
+        `q x d` points.
     """
 
-    def climb(X: Tensor) -> Tensor:
-        Y = outcomes(X)
+    def climb(X: Tensor, number: Tensor) -> Tensor:
+        Y = outcomes(X, number)
         violation = preference.violation(Y, MARGIN)
         penalty = huber_loss(violation, 0 * violation, "none", SQUARED) / SQUARED
-        value = preference.value(Y, weights.unsqueeze(-2), SMOOTHING)
-        return (value - PENALTY * penalty)[0]
+        return preference.value(Y, weights[number], SMOOTHING) - PENALTY * penalty
 
     with warnings.catch_warnings():
         # A line search that ends at an edge of a term or of the penalty; and
         # nothing to climb, where what is known is the same everywhere.
         warnings.simplefilter("ignore", category=OptimizationWarning)
         warnings.simplefilter("ignore", category=BadInitialCandidatesWarning)
-        X, _ = maximizers(
-            of_points(climb),
-            return_best_only=False,
-            retry_on_optimization_warning=False,
-            options=CLIMB,
-        )
-    X = X.squeeze(-2)
+        ends = search(climb, retry_on_optimization_warning=False, options=CLIMB)
+    num, each = ends.shape[:2]
     with torch.no_grad():
-        levels = [each[0] for each in preference.levels(outcomes(X), weights)]
-    level = next(level for level in levels if bool((level > -torch.inf).any()))
-    return X[level.argmax()].unsqueeze(0)
+        number = torch.arange(num).repeat_interleave(each)
+        Y = outcomes(ends.flatten(0, 1), number).view(num, each, -1)
+        levels = torch.stack(preference.levels(Y, weights))
+    is_there = (levels > -torch.inf).any(-1)
+    level = levels[is_there.int().argmax(0), torch.arange(num)]
+    return ends[torch.arange(num), level.argmax(-1)]

@@ -10,7 +10,7 @@ Where no point is optimistically feasible, the smallest total violation decides.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,7 +25,8 @@ from botorch_sparse.batching.rules import (
     always_continue,
 )
 from botorch_sparse.pools.table_batch import TableBatch
-from botorch_sparse.strategies.surrogates.box_posterior import joint_maximizer
+from botorch_sparse.strategies.local_maximization import of_points
+from botorch_sparse.strategies.surrogates.box_posterior import joint_maximizers
 from botorch_sparse.strategies.surrogates.surrogate import JointOutcomes
 
 
@@ -201,7 +202,16 @@ class JointBoxBatch(JointBatch):
     @override
     def argmax(self) -> int:
         first, preference = self.known[0], self.joint.preference
-        X = joint_maximizer(self._values, preference, self.weights, first.maximizers)
+
+        def values(X: Tensor, number: Tensor) -> Tensor:
+            return self._values(X)[0]
+
+        def search(climb: Callable[[Tensor, Tensor], Tensor], **more: Any) -> Tensor:
+            acqf = of_points(lambda X: climb(X, torch.zeros(len(X)).long()))
+            X, _ = first.maximizers(acqf, return_best_only=False, **more)
+            return X.squeeze(-2).unsqueeze(0)
+
+        X = joint_maximizers(values, preference, self.weights, search)
         row = first.add(X)
         for batch in self.known[1:]:
             batch.add(X, row)

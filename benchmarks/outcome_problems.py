@@ -37,10 +37,6 @@ from benchmarks.paper_problems import architectures, text_columns
 from benchmarks.pool_tables import load_pool
 from botorch_sparse.strategies import Constraint, Objective
 from botorch_sparse.strategies.data.outcomes import Outcome, Outcomes
-from botorch_sparse.strategies.data.preference import (
-    dominated_hypervolume,
-    feasible_front,
-)
 
 Values = Callable[[Tensor], Tensor]
 QUARTILE = 0.25
@@ -85,8 +81,11 @@ class OutcomeProblem:
 
 
 def _hypervolume(outcomes: Outcomes, Y: Tensor, reference: Tensor) -> float:
-    front = Y[feasible_front(outcomes, Y)][:, list(outcomes.objectives)]
-    return dominated_hypervolume(front, reference)
+    """By a program of its own, which takes a millisecond with four objectives too."""
+    import moocore
+
+    F = Y[outcomes.violations(Y) <= 0][:, list(outcomes.objectives)]
+    return float(moocore.hypervolume(F.numpy(), ref=reference.numpy(), maximise=True))
 
 
 def table(

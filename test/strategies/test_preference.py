@@ -69,7 +69,7 @@ def test_the_order_of_paths(Y: list[tuple[float, ...]], seed: int) -> None:
     rows = torch.tensor(Y, dtype=torch.double)
     signed = rows * torch.tensor([1.0, -1.0, 1.0])
     levels = [x[0].tolist() for x in preference.levels(signed.unsqueeze(0), weights)]
-    reference, scale = preference.reference.tolist(), preference.scale.tolist()
+    reference, scale = preference.low.tolist(), preference.scale.tolist()
     spread, w = float(preference.spread), weights[0].tolist()
     for i, (gain, cost, heat) in enumerate(Y):
         below, above = max(-1.0 - heat, 0.0), max(heat - 0.5, 0.0)
@@ -89,7 +89,7 @@ def test_scalarizations_stand_for_the_hypervolume(num: int) -> None:
     F = torch.tensor([[1.0, 2.0, 0.5], [2.0, 0.5, 1.0], [1.5, 1.5, 0.2]]).double()
     F = F[:, :num]
     one = torch.ones(num, dtype=torch.double)
-    preference = Preference(outcomes, 0 * one, one, one[:0])
+    preference = Preference(outcomes, 0 * one, 0 * one, one, one[:0])
     torch.manual_seed(0)
     weights = preference.draw_weights(200_000)
     assert weights.square().sum(-1).sub(1.0).abs().max() < 1e-12
@@ -120,7 +120,7 @@ def test_units_do_not_matter() -> None:
 def test_what_is_not_known_decides_nothing() -> None:
     outcomes = Outcomes(tuple(OUTCOMES))
     one = torch.ones(2, dtype=torch.double)
-    preference = Preference(outcomes, 0 * one, one, one[:1])
+    preference = Preference(outcomes, 0 * one, 0 * one, one, one[:1])
     Y = torch.tensor([[2.0, NAN, NAN], [NAN, 3.0, 0.8], [1.0, 5.0, NAN]]).double()
     value = preference.value(Y, torch.tensor([0.5, 0.25]).double())
     assert value.tolist() == [4.0, 12.0, 2.0]
@@ -146,6 +146,17 @@ def test_the_reference_point_stands_still() -> None:
     assert reference_point(outcomes, Y[:0]).tolist() == [0.0, 3.0, 0.0]
     minimized = Objective("c", minimize=True, threshold=3.0)
     assert reference_point(Outcomes((minimized,)), Y[:0, :1]).tolist() == [-3.0]
+
+
+def test_scalarizations_start_lower_where_there_is_no_threshold() -> None:
+    """From the quartile of the first twenty, by 50 over the number of points."""
+    Y = [(float(i), 2.0 * i, 0.0) for i in range(20)]
+    outcomes = [Objective("a"), Objective("b", threshold=3.0), OUTCOMES[2]]
+    for num, steps in ((20, 19 / 4), (50, 19 / 4), (100, 19 / 8), (500, 19 / 40)):
+        more = [(30.0 + i, 0.0, 0.0) for i in range(num - 20)]
+        preference = Preference.of(strategy_of([*Y, *more], outcomes).record)
+        assert preference.low.tolist() == pytest.approx([steps, 3.0])
+        assert preference.reference.tolist() == pytest.approx([19 / 4, 3.0])
 
 
 def test_best_with_constraints() -> None:

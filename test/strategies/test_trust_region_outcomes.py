@@ -346,7 +346,7 @@ def test_contributions_are_those_of_exact_volumes(num: int) -> None:
     F = torch.cat([F / F.norm(dim=-1, keepdim=True), F[:1] / 9])  # the last is beaten
     low, one = torch.zeros(num, dtype=F64), torch.ones(num, dtype=F64)
     outcomes = Outcomes(tuple(Objective(i, threshold=0.0) for i in range(num)))
-    found = hypervolume_contributions(Preference(outcomes, low, one, one[:0]), F)
+    found = hypervolume_contributions(Preference(outcomes, low, low, one, one[:0]), F)
     whole = dominated_hypervolume(F, low)
     rest = [F[torch.arange(len(F)) != i] for i in range(len(F))]
     exact = torch.tensor([whole - dominated_hypervolume(R, low) for R in rest])

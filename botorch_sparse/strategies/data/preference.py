@@ -32,8 +32,9 @@ from botorch_sparse.strategies.data.run_record import RunRecord
 
 # With several objectives, the part of the points that sample paths choose.
 EXPLORED = 0.25
-# The reference point that is inferred: this quantile of so many first points.
-QUANTILE, FIRST_POINTS = 0.25, 20
+# The reference point that is inferred: this quantile of so many first points. Beyond so
+# many points scalarizations start lower, at the quantile times that over their number.
+QUANTILE, FIRST_POINTS, FALLS_FROM = 0.25, 20, 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,12 +44,14 @@ class Preference:
     Attributes:
         outcomes: What is wanted.
         reference: `o` values of the objectives that count for nothing.
+        low: `o` values that scalarizations start from.
         scale: `o` units of the objectives, positive.
         spread: `c` units of the constraints, positive.
     """
 
     outcomes: Outcomes
     reference: Tensor
+    low: Tensor
     scale: Tensor
     spread: Tensor
 
@@ -56,8 +59,11 @@ class Preference:
     def of(cls, record: RunRecord, size: int | None = None) -> "Preference":
         """The preference that a record's outcomes state, in units of what was measured.
 
-        Objectives are in units of how far the best value is above the reference point,
-        constraints in standard deviations. O(n_u) and a sort for each objective.
+        Scalarizations start from the reference point. Where it is inferred they start
+        lower as there are more points, towards the least value of each objective among
+        the first ones: the middle of the front is looked for first, and then its ends.
+        Objectives are in units of how far the best value is above that, constraints in
+        standard deviations. O(n_u) and a sort for each objective.
 
         Args:
             record: What was measured.
@@ -65,11 +71,13 @@ class Preference:
         """
         outcomes = record.outcomes
         Y = record.means(size)[1]
-        reference = reference_point(outcomes, Y)
+        low = first_quantile(
+            outcomes, Y, QUANTILE * min(1, FALLS_FROM / max(1, len(Y)))
+        )
         best = _at_best(Y[:, list(outcomes.objectives)])
-        scale = _positive(best - reference, _spread(Y[:, list(outcomes.objectives)]))
+        scale = _positive(best - low, _spread(Y[:, list(outcomes.objectives)]))
         spread = _spread(Y[:, list(outcomes.constraints)])
-        return cls(outcomes, reference, scale, spread)
+        return cls(outcomes, reference_point(outcomes, Y), low, scale, spread)
 
     @classmethod
     def stated(cls, outcomes: Outcomes) -> "Preference":
@@ -80,7 +88,7 @@ class Preference:
         reference = reference_point(outcomes, torch.empty(0, len(outcomes)).double())
         ones = torch.ones(len(outcomes), dtype=torch.double)
         units = ones[list(outcomes.objectives)], ones[list(outcomes.constraints)]
-        return cls(outcomes, reference, *units)
+        return cls(outcomes, reference, reference, *units)
 
     def draw_weights(
         self, num: int, generator: torch.Generator | None = None
@@ -117,7 +125,7 @@ class Preference:
         terms = [
             (Y[..., column] - low) * unit[..., i]
             for i, (column, low) in enumerate(
-                zip(self.outcomes.objectives, self.reference.tolist(), strict=True)
+                zip(self.outcomes.objectives, self.low.tolist(), strict=True)
             )
         ]
         if smoothing == 0.0:
@@ -189,6 +197,11 @@ def reference_point(outcomes: Outcomes, Y: Tensor) -> Tensor:
     Returns:
         `o` values in the sign that is maximized.
     """
+    return first_quantile(outcomes, Y, QUANTILE)
+
+
+def first_quantile(outcomes: Outcomes, Y: Tensor, quantile: float) -> Tensor:
+    """Thresholds, and another quantile in `reference_point` where one is not given."""
     goals = [o.goal for o in outcomes.parts if isinstance(o, Objective)]
     known = [torch.nan if goal is None else goal for goal in goals]
     given = torch.tensor(known, dtype=torch.double)
@@ -196,7 +209,7 @@ def reference_point(outcomes: Outcomes, Y: Tensor) -> Tensor:
         column[~column.isnan()][:FIRST_POINTS]
         for column in Y[:, list(outcomes.objectives)].unbind(-1)
     ]
-    worst = [c.quantile(QUANTILE) if len(c) else c.new_zeros(()) for c in columns]
+    worst = [c.quantile(quantile) if len(c) else c.new_zeros(()) for c in columns]
     return given.where(~given.isnan(), torch.stack(worst))
 
 

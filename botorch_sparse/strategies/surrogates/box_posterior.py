@@ -252,7 +252,10 @@ def _joint_path_maximizers(
     return joint_maximizers(outcomes, preference, weights, search)
 
 
-def _paths(model: SingleTaskGP, is_path: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+@torch.no_grad()
+def _paths(
+    model: SparseSingleTaskGP, is_path: Tensor
+) -> Callable[[Tensor, Tensor], Tensor]:
     """Sample paths, or the mean in place of some of them, by their numbers.
 
     Args:
@@ -262,6 +265,7 @@ def _paths(model: SingleTaskGP, is_path: Tensor) -> Callable[[Tensor, Tensor], T
     Returns:
         From `n x d` points and `n` numbers of functions to `n` values.
     """
+    posterior = model.nystrom_posterior()
     place, num = is_path.long().cumsum(0) - 1, int(is_path.sum())
     paths = draw_matheron_paths(model, torch.Size([num])) if num else None
 
@@ -271,7 +275,7 @@ def _paths(model: SingleTaskGP, is_path: Tensor) -> Callable[[Tensor, Tensor], T
             each = paths(X[is_drawn])
             f[is_drawn] = each[place[number[is_drawn]], torch.arange(each.shape[-1])]
         if not bool(is_drawn.all()):
-            f[~is_drawn] = model.posterior(X[~is_drawn]).mean.squeeze(-1)
+            f[~is_drawn] = posterior.mean(model.transform_inputs(X[~is_drawn]))
         return f
 
     return values

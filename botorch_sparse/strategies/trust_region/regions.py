@@ -7,8 +7,8 @@ then the others by their total violation.
 With several objectives regions share all points ([Daulton2022]_), the first ones too,
 so that one that begins anew draws none. The middle is the point of the front with the
 largest hypervolume contribution that is no other region's middle. A success adds a
-thousandth to the volume that all points dominate. Before there is a feasible point, or
-one above the reference point, the order of violations, and then of `Preference.value`
+thousandth to the volume that all points dominate above `Preference.low`. Before there
+is a feasible point above that, the order of violations, and then of `Preference.value`
 with equal weights, says what is better.
 """
 
@@ -293,7 +293,7 @@ class Standing:
         outcomes = self.record.outcomes
         Y = self.Y[is_there]
         F = Y[feasible_front(outcomes, Y)][:, list(outcomes.objectives)]
-        return dominated_hypervolume(F, self.preference.reference)
+        return dominated_hypervolume(F, self.preference.low)
 
 
 def shares(record: RunRecord) -> bool:

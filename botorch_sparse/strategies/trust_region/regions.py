@@ -22,11 +22,7 @@ import torch
 from torch import Tensor
 
 from botorch_sparse.strategies.data.outcomes import Outcomes
-from botorch_sparse.strategies.data.preference import (
-    Preference,
-    dominated_hypervolume,
-    feasible_front,
-)
+from botorch_sparse.strategies.data.preference import Preference, feasible_front
 from botorch_sparse.strategies.data.run_record import (
     FoldedEvaluations,
     OneOutcome,
@@ -289,11 +285,10 @@ class Standing:
         return self._volume(self.was_ranked)
 
     def _volume(self, is_there: Tensor) -> float:
-        """The hypervolume of some points."""
-        outcomes = self.record.outcomes
+        """The hypervolume of some points, up to a constant."""
         Y = self.Y[is_there]
-        F = Y[feasible_front(outcomes, Y)][:, list(outcomes.objectives)]
-        return dominated_hypervolume(F, self.preference.low)
+        best = scalarized(self.preference, Y[feasible_front(self.record.outcomes, Y)])
+        return float(best.amax(-1).mean())
 
 
 def shares(record: RunRecord) -> bool:
@@ -310,18 +305,26 @@ def hypervolume_contributions(preference: Preference, Y: Tensor) -> Tensor:
     .. math:: c_i \propto E_\lambda \big[\max_j s_\lambda(y_j) -
         \max_{j \ne i} s_\lambda(y_j) \big].
 
-    Directions are always the same ones. An exact volume for each point would take
-    seconds for a front of 200 points. Cost: O(4096 f o).
+    Cost: O(4096 f o).
+    """
+    best, place = scalarized(preference, Y).topk(2)
+    sums = best.new_zeros(len(Y) + 1)
+    sums.index_add_(0, place[:, 0], best[:, 0] - best[:, 1])
+    return sums[:-1] / NUM_DIRECTIONS
+
+
+def scalarized(preference: Preference, Y: Tensor) -> Tensor:
+    """Scalarizations to the power `o` of `f x k` values, and of nothing: zero.
+
+    `4096 x (f + 1)`; the mean of the largest in each direction is the hypervolume, up
+    to a constant. Directions are always the same ones. An exact volume would take
+    seconds for four objectives and a front of 200 points.
     """
     num = len(preference.outcomes.objectives)
     always = torch.Generator().manual_seed(0)
     weights = preference.draw_weights(NUM_DIRECTIONS, always)
     s = preference.value(Y, weights.unsqueeze(1)).clamp_min(0.0).pow(num)
-    nothing = s.new_zeros(NUM_DIRECTIONS, 1)
-    best, place = torch.cat([s, nothing], dim=-1).topk(2)
-    sums = s.new_zeros(len(Y) + 1)
-    sums.index_add_(0, place[:, 0], best[:, 0] - best[:, 1])
-    return sums[:-1] / NUM_DIRECTIONS
+    return torch.cat([s, s.new_zeros(NUM_DIRECTIONS, 1)], dim=-1)
 
 
 def _means_by_point(record: RunRecord, places: Tensor) -> tuple[Tensor, Tensor]:

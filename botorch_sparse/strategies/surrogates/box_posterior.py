@@ -266,6 +266,12 @@ def _paths(
         From `n x d` points and `n` numbers of functions to `n` values.
     """
     posterior = model.nystrom_posterior()
+    a = posterior.representer_weights()
+
+    def mean(X: Tensor) -> Tensor:
+        Z = model.transform_inputs(X)
+        return posterior.mean_module(Z) + a @ posterior.covariance_with_inducing(Z)
+
     place, num = is_path.long().cumsum(0) - 1, int(is_path.sum())
     paths = draw_matheron_paths(model, torch.Size([num])) if num else None
 
@@ -275,7 +281,7 @@ def _paths(
             each = paths(X[is_drawn])
             f[is_drawn] = each[place[number[is_drawn]], torch.arange(each.shape[-1])]
         if not bool(is_drawn.all()):
-            f[~is_drawn] = posterior.mean(model.transform_inputs(X[~is_drawn]))
+            f[~is_drawn] = mean(X[~is_drawn])
         return f
 
     return values

@@ -243,14 +243,30 @@ def as_points(name: str, value: object, dim: int, device: torch.device) -> Tenso
     return X if X.is_floating_point() else X.double()
 
 
+def _reads_as_pairs(value: object) -> bool:
+    """Whether a list is sound as SciPy's bounds, a range for each of two features."""
+    pairs = value if isinstance(value, list | tuple) else ()
+    if len(pairs) != 2 or not all(isinstance(p, list | tuple) for p in pairs):
+        return False
+    return all(len(p) == 2 and p[0] < p[1] for p in pairs)
+
+
 def as_bounds(value: object) -> Tensor:
     """Finite `2 x d` bounds of a box as a tensor in float32 or float64, lower first."""
     need = "need the `2 x d` bounds of a box: the lower ones, then the upper ones."
     bounds = as_numbers("bounds", value, need)
+    if _reads_as_pairs(value):
+        raise InputDataError(
+            f"Got bounds={value!r}, which may be two ranges, or two lower bounds and "
+            "two upper ones; need a tensor of the lower bounds, then the upper ones: "
+            f"torch.tensor({bounds.mT.tolist()}) for the ranges."
+        )
     if bounds.dim() != 2 or bounds.shape[0] != 2 or bounds.shape[1] == 0:
+        pairs = bounds.dim() == 2 and bounds.shape[1] == 2
+        hint = " Of a range for each feature take torch.tensor(ranges).T." * pairs
         raise BotorchTensorDimensionError(
             f"Got bounds of shape {tuple(bounds.shape)}; need `2 x d`: the lower "
-            "bounds, then the upper ones."
+            f"bounds, then the upper ones.{hint}"
         )
     is_sound = bounds.dtype in DTYPES and bool(bounds.isfinite().all())
     is_sound &= bool((bounds[1] - bounds[0]).isfinite().all())

@@ -178,7 +178,14 @@ class ArmTable:
         """
         if self.path is not None:
             return parsed(self.path, self.checksum)
-        return pd.DataFrame(json.loads(self.data or "{}"), dtype=object)
+        try:
+            columns = json.loads(self.data or "{}")
+        except ValueError as error:
+            raise InputDataError(
+                f"Got data={short_repr(self.data)}, which is no JSON; need "
+                "ArmTable.of(...), which takes frames, mappings, and paths of files."
+            ) from error
+        return pd.DataFrame(columns, dtype=object)
 
     def in_space(self, search_space: SearchSpace) -> pd.DataFrame:
         """The parameters of the candidates, of the types that the search space wants.

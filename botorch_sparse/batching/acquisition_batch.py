@@ -4,12 +4,15 @@ The posterior is frozen: the points of a batch become pending one by one.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from inspect import signature
 from typing import Any
 
 import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions import InputDataError
+from botorch.optim import gen_batch_initial_conditions as draw_starts
 from botorch.optim import optimize_acqf
 from botorch.utils.sampling import manual_seed
 from torch import Tensor
@@ -19,7 +22,7 @@ from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.frozen import Features, FrozenPosterior, freeze
 from botorch_sparse.acquisition.pointwise_ratio_bounds import LocalRatioBound
 from botorch_sparse.acquisition.ratios import LocalBound, product_ratio, sum_ratio
-from botorch_sparse.argument_checks import as_bounds, check_kind
+from botorch_sparse.argument_checks import as_bounds, check_kind, short_repr
 from botorch_sparse.batching.rules import (
     ContinueFunction,
     GrowingBatch,
@@ -317,8 +320,22 @@ def frozen_of(acqf: AcquisitionFunction) -> FrozenPosterior:
     return freeze(acqf.model).with_batch(acqf.X_pending)
 
 
+def check_optimizer_options(given: Mapping[str, Any]) -> None:
+    """Refuse what `optimize_acqf` doesn't know: it would say so at the first point."""
+    known = [*signature(optimize_acqf).parameters, *signature(draw_starts).parameters]
+    for name in () if "ic_generator" in given else given:
+        if name not in known:
+            near = get_close_matches(str(name), known, n=1)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            raise InputDataError(
+                f"Got optimizer_options with {short_repr(name)}, which "
+                f"`botorch.optim.optimize_acqf` does not take.{meant}"
+            )
+
+
 def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     """Options of `optimize_acqf` for one point."""
+    check_optimizer_options(given)
     if own := sorted(OWN_OPTIONS & given.keys()):
         raise InputDataError(
             f"Got optimizer_options with {own}; points are chosen one by one. "

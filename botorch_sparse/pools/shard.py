@@ -4,7 +4,7 @@ One process alone has all rows. `botorch_sparse.distributed` has the processes t
 share a table; all of them run the same code with the same seed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -140,6 +140,14 @@ class SelectableRows:
         if self.excluded is None:
             return self
         return replace(self, excluded=self.excluded.to(device))
+
+    def without(self, rows: Sequence[int]) -> "SelectableRows":
+        """With more candidates excluded."""
+        if not rows:
+            return self
+        before = torch.empty(0) if self.excluded is None else self.excluded
+        more = torch.tensor(rows, device=before.device)
+        return replace(self, excluded=torch.cat([before.long(), more]))
 
     def mean(self, mean: Tensor) -> Tensor:
         """The means of all (`A`), minus infinity where excluded; a copy if need be."""

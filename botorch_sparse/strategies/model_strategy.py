@@ -10,7 +10,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 from typing_extensions import override
 
-from botorch_sparse.argument_checks import as_points, check_flag, check_number
+from botorch_sparse.argument_checks import check_flag, check_number
 from botorch_sparse.batching.rules import MAX_BOX_BATCH
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.inducing.sampler import validate_sampler
@@ -21,6 +21,7 @@ from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.strategies.core.strategy import Strategy
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import Domain, domain_of
+from botorch_sparse.strategies.data.feedback import read_points
 from botorch_sparse.strategies.data.outcomes import Outcome
 from botorch_sparse.strategies.data.run_record import BatchRecord
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
@@ -174,7 +175,7 @@ class ModelStrategy(Strategy, Generic[S]):
 
         Cost: O(k m^2); for an exact posterior O(n^3).
         """
-        X = as_points("X", X, self.domain.dim, self.domain.device)
+        X = read_points(X, self.domain)
         if self._num_learned == 0:
             return None
         with self._lock:

@@ -200,7 +200,7 @@ def frame() -> Any:
         "grade": pd.Categorical(["high", "low", "high"], dtype=order),
         "whole": pd.array([1, 2, 3], dtype="Int64"),
         "single": np.array([0.1, 0.2, 0.3], dtype=np.float32),
-        "mixed": pd.Series(["a", 1, "a"], dtype=object),
+        "mixed": pd.Series(["a", (1, 2), "a"], dtype=object),
         7: [0.1, 0.2, 0.3],
     }
     return pd.DataFrame(columns)

@@ -386,7 +386,7 @@ def test_constant_columns_are_named_once() -> None:
     play(strategy, f_of, 2)
     assert torch.equal(strategy.history.indices, plain.history.indices)
     assert torch.equal(strategy.survivors, plain.survivors)
-    refused("all equal in all 3 columns", build, candidates=X[:1].expand(40, -1))
+    refused("all the same", build, candidates=X[:1].expand(40, -1))
 
 
 def test_a_box() -> None:

@@ -7,8 +7,11 @@ References:
 """
 
 import math
+import sys
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal, get_args
+
+from botorch.exceptions import InputDataError
 
 from botorch_sparse.acquisition.confidence.radius import (
     Constants,
@@ -195,6 +198,9 @@ def discretization_constant(
     Returns:
         The constant.
 
+    Raises:
+        InputDataError: If it is beyond float64.
+
     Example:
         >>> round(discretization_constant(2, 5.0), 6)
         50.0
@@ -202,4 +208,11 @@ def discretization_constant(
     check_whole("dim", dim)
     check_number("lipschitz_constant", lipschitz_constant, "(0, inf)")
     check_number("side", side, "(0, inf)")
-    return max(1.0, side * lipschitz_constant * math.sqrt(dim)) ** dim
+    factor = max(1.0, side * lipschitz_constant * math.sqrt(dim))
+    if dim * math.log(factor) > math.log(sys.float_info.max):
+        raise InputDataError(
+            f"Got a grid of {factor:.4g}^{dim} points for dim={dim}, which is beyond "
+            "float64, and a radius of which nothing follows; need fewer features, a "
+            "longer lengthscale, or constants='practical', which have no grid."
+        )
+    return factor**dim

@@ -59,6 +59,7 @@ from botorch_sparse.strategies.data.feedback import (
     Points,
     as_ids,
     read_feedback,
+    read_points,
     read_trials,
     read_withdrawn,
 )
@@ -258,18 +259,20 @@ class Strategy(ABC):
         """What the model says of `k x d` points, in the user's sign and units.
 
         Args:
-            X: The points: a tensor, an array or a nested list.
+            X: The points: a tensor, an array or a nested list; or a DataFrame with the
+                columns of the table, in any order.
 
         Returns:
             `k` means and `k` standard deviations (`UncertaintyReduction`: bounds), for
             several outcomes a column for each, or None where there is no model. They
-            describe the function: a measurement varies more, by its noise.
+            describe the function: a measurement varies more, by its noise. Where the
+            kernel is inferred, deviations are NaN until two values differ.
 
         Raises:
             BotorchTensorDimensionError: If they are not `k x d`.
-            InputDataError: If they are no numbers.
+            InputDataError: If they are no numbers, or columns are missing.
         """
-        as_points("X", X, self.domain.dim, self.domain.device)
+        read_points(X, self.domain)
         return None
 
     @step
@@ -392,7 +395,7 @@ class Strategy(ABC):
             _learn_new(self)
         if trials and trials[-1].batch >= 0:
             batches, number = self.record.batches, trials[-1].batch
-            seconds = batches[number].tell_seconds + time.perf_counter() - start
+            seconds = batches[number].tell_seconds + seconds_since(start)
             batches.change(number, tell_seconds=seconds)
 
     @step
@@ -793,6 +796,11 @@ def _next_batch(draft: Strategy, most: int | None, start: float) -> Batch:
     return batch_of(draft.record, trials, note=note)
 
 
+def seconds_since(start: float) -> float:
+    """Seconds since a reading of `time.perf_counter`; none where it went back."""
+    return max(0.0, time.perf_counter() - start)
+
+
 def _propose(draft: Strategy, max_batch_size: int | None, start: float) -> list[Trial]:
     """New trials; none if nothing is selected."""
     number = len(draft.record.batches)
@@ -801,7 +809,7 @@ def _propose(draft: Strategy, max_batch_size: int | None, start: float) -> list[
     if not chosen:
         return []
     record.size = len(chosen)
-    record.ask_seconds = time.perf_counter() - start
+    record.ask_seconds = seconds_since(start)
     draft.record.batches.append(record)
     return draft._trials.propose(chosen, number)
 

@@ -148,6 +148,8 @@ def read_column(
             dtype = _plain(values).dtype  # objects come back as numbers
         return Column(label, dtype, start, None), encoded
     items = _items(label, values, keys)
+    if not hasattr(dtype, "categories"):
+        _refuse_mixed(label, items, keys)
     place = {value: i for i, value in enumerate(dict.fromkeys(items))}
     if len(place) > MAX_CATEGORIES:
         raise InputDataError(
@@ -228,6 +230,24 @@ def _items(
     if has_missing(different):
         raise bad_cell(first_place(map(is_missing, items)), label, NO_CATEGORY, keys)
     return items
+
+
+def _refuse_mixed(
+    label: Hashable, items: list[Hashable], keys: Sequence[Hashable] | None
+) -> None:
+    """Refuse texts among numbers: one cell would make categories of a column."""
+    kinds = set(map(type, items))
+    if str not in kinds or not any(issubclass(kind, NUMBERS) for kind in kinds):
+        return
+    texts = sum(isinstance(item, str) for item in items)
+    is_few = 2 * texts <= len(items)
+    row = first_place(isinstance(item, str) == is_few for item in items)
+    kind = "text among numbers" if is_few else "a number among texts"
+    reason = (
+        f"{items[row]!r} is {kind}; need one or the other. Where all are categories: "
+        f"frame[{label!r}].astype(str)."
+    )
+    raise bad_cell(row, label, reason, keys)
 
 
 def has_missing(values: Collection[Hashable]) -> bool:

@@ -246,6 +246,10 @@ class BoxDomain:
 
     def optimizer_options(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
         """Options of `optimize_acqf`, with defaults."""
+        # It loads BoTorch's optimizers, which tables do without.
+        from botorch_sparse.batching.acquisition_batch import check_optimizer_options
+
+        check_optimizer_options(given or {})
         return OPTIMIZER_OPTIONS | dict(given or {})
 
     def is_unique(self, unique: bool | None, *, is_known: bool) -> bool:

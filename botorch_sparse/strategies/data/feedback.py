@@ -11,7 +11,12 @@ from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from numpy.typing import NDArray
 from torch import Tensor
 
-from botorch_sparse.argument_checks import as_array, short_list, short_repr
+from botorch_sparse.argument_checks import (
+    as_array,
+    as_points,
+    short_list,
+    short_repr,
+)
 from botorch_sparse.strategies.core.trials import PendingTrials, Trial
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
 from botorch_sparse.strategies.data.domain import Domain
@@ -67,6 +72,20 @@ def read_feedback(
     values = _read_values(as_tensor(Y), named, record)
     refuse_large_values(values, largest)
     return _trials_of(X, named, record, pending, finder, values), values
+
+
+def read_points(X: Points, domain: Domain) -> Tensor:
+    """`k x d` points to predict at, on the domain's device.
+
+    A DataFrame is read by the names of its columns, as feedback is.
+
+    Raises:
+        BotorchTensorDimensionError: If they are not `k x d`.
+        InputDataError: If they are no numbers, or columns are missing.
+    """
+    if hasattr(X, "columns") and hasattr(X, "iloc"):
+        X = _frame_points(X, domain.table, domain.dim)
+    return as_points("X", X, domain.dim, domain.device)
 
 
 def read_trials(

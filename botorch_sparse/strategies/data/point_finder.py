@@ -20,6 +20,9 @@ from botorch_sparse.strategies.data.row_matching import (
 )
 from botorch_sparse.strategies.data.run_record import RunRecord, row_bytes
 
+# What is the same but for rounding, and a variance of nothing.
+SAME, TINY = 1e-5, 1e-300
+
 
 class PointFinder:
     """Finds the numbers of points that are told by value.
@@ -93,6 +96,8 @@ class PointFinder:
             known = record.number_of(beside[i]) if number < 0 else None
             numbers[i] = number if known is None else known
         unknown = [i for i, number in enumerate(numbers) if number < 0]
+        if len(unknown) == len(X) and self._domain.box is None:
+            self._refuse_other_units(X, record, trials)
         if unknown:
             for i, near in zip(
                 unknown, self._near(X[unknown], trials, record), strict=True
@@ -165,6 +170,29 @@ class PointFinder:
                 "the domain."
             )
         return record.add_point(inside)
+
+    def _refuse_other_units(
+        self, X: Tensor, record: RunRecord, trials: PendingTrials
+    ) -> None:
+        """Refuse the pending points, in their order, with columns in other units.
+
+        Three points or more, of which each column is a linear function of theirs.
+        """
+        if not 3 <= len(X) == len(trials):
+            return
+        points = torch.tensor([trial.point for trial in trials])
+        Z, X = record.points(points).cpu().double(), X.cpu().double()
+        z, x = Z - Z.mean(0), X - X.mean(0)
+        slope = (z * x).sum(0) / z.square().sum(0).clamp_min(TINY)
+        apart = (x - slope * z).abs().amax(0)
+        if not bool((apart <= SAME * x.abs().amax(0)).all()) or torch.equal(X, Z):
+            return
+        column = int((X - Z).abs().amax(0).argmax())
+        raise InputDataError(
+            f"Got {X[0].tolist()} and {len(X) - 1} more points, which are the pending "
+            f"ones in other units: column {column} (from 0) has {X[0, column]:.6g} for "
+            f"{Z[0, column]:.6g}. Tell them in the table's units, or ids or keys."
+        )
 
     def _refuse_near_row(self, x: Tensor) -> None:
         """Refuse a point that is none of the rows, but near one. O(log A)."""

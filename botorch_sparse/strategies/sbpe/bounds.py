@@ -253,22 +253,23 @@ def _discretization(
 ) -> float:
     """The constant c of Assumption 3.6; one, which is announced, if it is unknown."""
     kernel, given = prior.covar_module, design.discretization
+    if design.constants == "practical":  # without a grid
+        return given or 1.0
     if source.is_inferred:  # on the unit cube, by the shortest lengthscale
         scales = kernel.lengthscale
         fitted = discretization_constant(scales.shape[-1], 1.0 / float(scales.min()))
         return max(given or 1.0, fitted)
     if (known := given or grid_constant(kernel, domain.ranges)) is not None:
         return known
-    if design.constants == "theory":
-        warnings.warn(
-            "The constant of Assumption 3.6 is not known for the kernel "
-            f"{type(kernel).__name__}: 1 is taken, and the guarantee on a continuous "
-            "domain is void. Give discretization=discretization_constant(...) if its "
-            "functions are Lipschitz (those of MaternKernel(nu=0.5) are not), or take "
-            "an RBFKernel, an RQKernel or a smoother MaternKernel.",
-            InputDataWarning,
-            stacklevel=2,
-        )
+    warnings.warn(
+        "The constant of Assumption 3.6 is not known for the kernel "
+        f"{type(kernel).__name__}: 1 is taken, and the guarantee on a continuous "
+        "domain is void. Give discretization=discretization_constant(...) if its "
+        "functions are Lipschitz (those of MaternKernel(nu=0.5) are not), or take "
+        "an RBFKernel, an RQKernel or a smoother MaternKernel.",
+        InputDataWarning,
+        stacklevel=2,
+    )
     return 1.0
 
 

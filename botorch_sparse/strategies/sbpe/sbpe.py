@@ -40,11 +40,12 @@ from typing_extensions import override
 from botorch_sparse.acquisition.confidence import ConfidenceRadius, Constants
 from botorch_sparse.acquisition.confidence.radius import NormBoundRadius
 from botorch_sparse.acquisition.confidence.sbpe_radius import Bias
-from botorch_sparse.argument_checks import as_points, check_whole
+from botorch_sparse.argument_checks import check_whole
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import Domain, domain_of
+from botorch_sparse.strategies.data.feedback import read_points
 from botorch_sparse.strategies.data.run_record import (
     FoldedEvaluations,
     RunRecord,
@@ -337,7 +338,7 @@ class SBPE(RoundStrategy):
         None before the first batch that has bounds has ended. Far from where that batch
         looked it says little: `recommend` weighs the bounds of all batches.
         """
-        X = as_points("X", X, self.domain.dim, self.domain.device)
+        X = read_points(X, self.domain)
         bounds = self.last_bounds
         if bounds is None:
             return None

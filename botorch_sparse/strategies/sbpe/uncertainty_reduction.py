@@ -32,11 +32,12 @@ from typing_extensions import override
 
 from botorch_sparse.acquisition.confidence import Constants
 from botorch_sparse.acquisition.confidence.sbpe_radius import Bias
-from botorch_sparse.argument_checks import as_points, check_number, check_whole
+from botorch_sparse.argument_checks import check_number, check_whole
 from botorch_sparse.inducing import variance_inflation
 from botorch_sparse.strategies.core.transaction import step
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import domain_of
+from botorch_sparse.strategies.data.feedback import read_points
 from botorch_sparse.strategies.data.history import Batch, History
 from botorch_sparse.strategies.sbpe.bounds import (
     BatchBounds,
@@ -219,7 +220,7 @@ class UncertaintyReduction(RoundStrategy):
             InputDataError: If they are no numbers.
             UnsupportedError: Before the dataset is told.
         """
-        X = as_points("X", X, self.domain.dim, self.domain.device)
+        X = read_points(X, self.domain)
         bounds = self._bounds()
         with torch.no_grad():
             lower, upper = bounds.interval(X.double())

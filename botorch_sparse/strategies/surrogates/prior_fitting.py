@@ -166,6 +166,13 @@ class PriorSource:
         """Whether kernel and noise are still those from before the first fit."""
         return self.settings.refit is not None and prior.last_fit is None
 
+    def in_units(self, prior: Prior, values: Tensor) -> Prior:
+        """A prior that was not fitted yet, in standard deviations of what is known."""
+        is_known = not self.is_inferred or prior.last_fit is not None
+        if is_known or not is_spread(values):
+            return prior
+        return replace(prior, scale=float(values.std()))
+
     def is_due(self, last_fit: int | None, record: Evaluations) -> bool:
         """Whether hyperparameters last fitted to so many evaluations are due again.
 
@@ -173,9 +180,7 @@ class PriorSource:
         begin where the last one ended.
         """
         values, refit = record.values, self.settings.refit
-        if refit is None or len(values) < FEWEST_FITTED:
-            return False
-        if bool(values.min() == values.max()):
+        if refit is None or len(values) < FEWEST_FITTED or not is_spread(values):
             return False
         schedule = copy(refit)
         schedule.last_fit = last_fit
@@ -268,7 +273,7 @@ class PriorSource:
     def prior_of_state(self, state: dict[str, Any]) -> Prior:
         """The prior that a state came from."""
         if state["hyperparameters"] is None and state["lengthscale_factor"] == 1.0:
-            return self.initial()
+            return replace(self.initial(), scale=state["scale"])
         prior = self._prior(
             state["hyperparameters"],
             state["scale"],
@@ -322,6 +327,11 @@ class PriorSource:
             "mean_module": deepcopy(mean).requires_grad_(False),
             "outcome_transform": None,
         }
+
+
+def is_spread(values: Tensor) -> bool:
+    """Whether two values differ."""
+    return len(values) > 0 and bool(values.min() < values.max())
 
 
 def matern_kernel(dim: int) -> Kernel:
@@ -403,8 +413,8 @@ def _varying(low: Tensor, high: Tensor, names: Sequence[str]) -> Tensor:
     varies = high > low
     if not varies.any():
         raise InputDataError(
-            f"Got candidates that are all equal in all {len(varies)} columns; need "
-            "at least one that varies."
+            "Got candidates that are all the same, or a single one, and no kernel; "
+            "need at least two that differ in some column."
         )
     if not varies.all():
         constant = (~varies).nonzero().squeeze(-1).tolist()

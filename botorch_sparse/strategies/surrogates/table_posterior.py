@@ -37,6 +37,8 @@ from botorch_sparse.strategies.surrogates.surrogate import (
 
 # Entries of the kernel between inducing points and data that are held at once.
 LARGEST_MATRIX = 2**24
+# Sample paths that one pass over the table is for: it keeps so many rows for each.
+MOST_PATHS = 1024
 # The key of the largest variance among the rows' variances.
 LARGEST = -1
 
@@ -137,28 +139,42 @@ class TablePosterior(DomainPosterior):
         continues: ContinueFunction = always_continue,
         joint: JointOutcomes | None = None,
     ) -> list[int]:
-        X, levels, spread = self.pool.X, cast(Levels, list), None
         posteriors = [self.posterior_of(record)]
         if joint is not None:
             posteriors = [view.posterior for view in joint.views]
+        device, chosen = self.pool.X.device, list[int]()
+        with manual_seed(draw_seed(generator)):
+            for start in range(0, num_paths, MOST_PATHS):
+                num = min(num_paths - start, MOST_PATHS)
+                left = selectable.without(chosen) if selectable.once else selectable
+                chosen += self._path_maximizers(num, left.to(device), posteriors, joint)
+        return chosen
+
+    def _path_maximizers(
+        self,
+        num_paths: int,
+        selectable: SelectableRows,
+        posteriors: list[NystromPosterior | None],
+        joint: JointOutcomes | None,
+    ) -> list[int]:
+        """Candidates for some paths, in one pass, by torch's own randomness."""
+        X, levels, spread = self.pool.X, cast(Levels, list), None
         known = [each for each in posteriors if each is not None]
         if not known:
             raise no_data()
-        with manual_seed(draw_seed(generator)):
-            if joint is not None:
-                weights = joint.preference.draw_weights(num_paths)
-                spread = joint.preference.draw_spread(num_paths)
-                levels = partial(_levels_of_known, joint, posteriors, weights.to(X))
-            selectable = selectable.to(X.device)
-            return path_maximizers(
-                X,
-                known,
-                num_paths,
-                selectable,
-                levels=levels,
-                spread=spread,
-                shard=self.pool.shard,
-            )
+        if joint is not None:
+            weights = joint.preference.draw_weights(num_paths)
+            spread = joint.preference.draw_spread(num_paths)
+            levels = partial(_levels_of_known, joint, posteriors, weights.to(X))
+        return path_maximizers(
+            X,
+            known,
+            num_paths,
+            selectable,
+            levels=levels,
+            spread=spread,
+            shard=self.pool.shard,
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -426,10 +426,13 @@ def front_point(outcomes: Outcomes, Y: Tensor) -> Tensor:
 
 
 def with_reference(rule: Callable[[Outcomes, Tensor], Tensor]) -> Method:
-    """Thompson sampling with another reference point than it infers."""
+    """Thompson sampling whose scalarizations start from another point."""
+
+    def low(outcomes: Outcomes, Y: Tensor, quantile: float) -> Tensor:
+        return rule(outcomes, Y)
 
     def run(run: Run) -> None:
-        with mock.patch.object(preference, "reference_point", rule):
+        with mock.patch.object(preference, "first_quantile", low):
             by_strategy(thompson)(run)
 
     return Method(run, on=TABLE, objectives=SEVERAL)
@@ -458,6 +461,7 @@ REFERENCE_POINTS = {
         for name, q, num in (
             ("minimum of the first 20", 0.0, 20),
             ("worst tenth of the first 20", 0.1, 20),
+            ("quartile of the first 20", 0.25, 20),
             ("median of the first 20", 0.5, 20),
             ("quartile so far", 0.25, 1_000_000),
         )

@@ -12,8 +12,8 @@ in the folder that `BOTORCH_SPARSE_DATA` names.
     OMP_NUM_THREADS=1 python -m benchmarks.outcomes --store FILE.json.gz --limit 120
     python -m benchmarks.outcomes --report benchmarks/results/outcomes.json.gz
 
-`--reference-points` runs Thompson sampling with other reference points than the one
-that it infers, on the tables with several objectives.
+`--reference-points` runs Thompson sampling whose scalarizations start from other points
+than those that it infers, on the tables with several objectives.
 """
 
 import argparse

@@ -34,6 +34,11 @@ class Answer(NamedTuple):
     said: str
 
     @property
+    def notes(self) -> list[str]:
+        """The lines that it said, but for how columns were read."""
+        return [x for x in self.said.splitlines() if not x.startswith("read:")]
+
+    @property
     def ids(self) -> list[str]:
         return [row["id"] for row in self.rows]
 

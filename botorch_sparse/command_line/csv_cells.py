@@ -19,6 +19,10 @@ GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 GROUPED_BY_POINTS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+,\d+")
 # A number whose point may separate thousands where commas are decimal marks.
 POINTED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
+# A number and a unit behind it, which has no digits and is one word.
+WITH_UNIT = re.compile(
+    r"([+-]?\d[\d.,]*(?:[eE][+-]?\d+)?)\s*([^\W\d_][^\d\s]*|[%\u2030\u00b0][^\d\s]*)"
+)
 # Programs and people write these where there is no value.
 MISSING = frozenset("na n/a n.a. #n/a #na <na> nan -nan null none".split())
 # In a feature this word is a category of its own, which messages advise to write.
@@ -27,6 +31,28 @@ NONE = "none"
 DATE = re.compile(r"\d{1,4}[-./: ]+\w{1,9}[-./: ]+\d{1,4}\b.*")
 # The word for a measurement that will have no value.
 FAILED = "failed"
+
+
+def shared_unit(cells: Sequence[str]) -> str | None:
+    """The unit behind the number in each cell that has a value; None for no such one.
+
+    Words for a failure and for no value aside, all cells have the same unit.
+    """
+    unit = None
+    for cell in cells:
+        if has_no_value(cell):
+            continue
+        found = WITH_UNIT.fullmatch(cell)
+        if found is None or found[2] != (unit or found[2]):
+            return None
+        unit = found[2]
+    return unit
+
+
+def without_unit(cell: str) -> str:
+    """The number of a cell with a unit; all else as it is."""
+    found = WITH_UNIT.fullmatch(cell)
+    return cell if found is None or has_no_value(cell) else found[1]
 
 
 def number(cell: str) -> float | None:

@@ -7,9 +7,9 @@ import re
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,9 @@ from botorch_sparse.command_line.csv_cells import (
     is_missing,
     looks_like_number,
     number,
+    shared_unit,
     with_point,
+    without_unit,
 )
 
 # The marks between cells, by their names in messages.
@@ -56,6 +58,7 @@ class TextTable:
         lines: `A` numbers of the lines in which the rows begin, from 1.
         key: The column that names the rows in messages.
         has_commas: Whether commas are decimal marks in the file.
+        units: Of columns whose cells are numbers with a unit; `columns` lack them.
     """
 
     name: str
@@ -64,6 +67,7 @@ class TextTable:
     lines: Sequence[int]
     key: str | None = None
     has_commas: bool = False
+    units: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -164,6 +168,7 @@ class TextTable:
         if not self.has_commas or "." not in self.columns[column][row]:
             return
         typed = self.typed[column].iat[row].strip()
+        typed = without_unit(typed) if column in self.units else typed
         if POINTED.fullmatch(typed):
             ways = [typed.replace(".", ""), ",".join(typed.rsplit(".", 1))]
             reason = (
@@ -173,7 +178,13 @@ class TextTable:
             raise self.error(row, column, reason)
 
 
-def read_table(path: Path, *, key: str | None = None, decimal: str = ".") -> TextTable:
+def read_table(
+    path: Path,
+    *,
+    key: str | None = None,
+    decimal: str = ".",
+    unitless: Collection[str] = (),
+) -> TextTable:
     """Read a CSV file, gzip or plain, with pandas; blank lines are left out.
 
     Cells are separated by commas. They are separated by semicolons or by tabs if the
@@ -181,7 +192,9 @@ def read_table(path: Path, *, key: str | None = None, decimal: str = ".") -> Tex
     `sep=;`. Columns that have neither a name nor cells are left out, as spreadsheets
     write them.
 
-    An empty file has no columns. Cells of the key keep their decimal marks.
+    An empty file has no columns. Cells of the key keep their decimal marks. A column
+    whose cells are numbers with the same unit has the numbers alone, but for those
+    that are `unitless`.
 
     Raises:
         InputDataError: If the file cannot be read, has no header row, repeats or leaves
@@ -203,8 +216,12 @@ def read_table(path: Path, *, key: str | None = None, decimal: str = ".") -> Tex
     places = {label: place for place, label in enumerate(header) if label}
     typed = frame[has_cells].iloc[1:][list(places.values())].fillna("")
     columns = {label: trimmed[p].tolist()[1:] for label, p in places.items()}
-    if decimal == ",":
-        for label in columns.keys() - {key}:
+    units = dict[str, str]()
+    for label in [label for label in columns if label != key]:
+        if label not in unitless and (unit := shared_unit(columns[label])):
+            units[label] = unit
+            columns[label] = list(map(without_unit, columns[label]))
+        if decimal == ",":
             columns[label] = list(map(with_point, columns[label]))
     return TextTable(
         name,
@@ -213,6 +230,7 @@ def read_table(path: Path, *, key: str | None = None, decimal: str = ".") -> Tex
         typed.index.tolist(),
         key if key in columns else None,
         has_commas=decimal == ",",
+        units=units,
     )
 
 

@@ -19,6 +19,8 @@ from botorch_sparse.suggest.results import Results
 FEW_CATEGORIES = 5
 # In so few rows a feature may count them by chance.
 FEW_ROWS = 5
+# Columns that are printed as they were read, at most.
+MAX_COLUMNS = 30
 # Rows of a front that are printed at most.
 MAX_FRONT = 20
 # Parts of names of columns that number the rows.
@@ -34,8 +36,10 @@ def note_columns(
     *,
     one_file: bool,
 ) -> None:
-    """Print which columns may be read in another way than their owner means."""
+    """Print how columns were read, and which of them may mean something else."""
     name, num = pool.text.name, len(pool)
+    for line in _read_lines(pool):
+        say(line)
     for target, outcome in zip(pool.outcome_columns, pool.outcomes, strict=True):
         if target in pool.text.columns.keys() - {*ignored} and not one_file:
             say(
@@ -52,6 +56,24 @@ def note_columns(
         is_odd = num_kinds > FEW_CATEGORIES and 2 * num_kinds > num
         if column not in as_text and (is_odd or spec.is_odd(num)):
             say(_category_note(pool, column))
+
+
+def _read_lines(pool: Pool) -> Iterator[str]:
+    """How each feature was read, a line each; many like them in one."""
+    for column, values in [*pool.features.items()][:MAX_COLUMNS]:
+        name = f"read: {short_repr(column)}:"
+        if isinstance(values, list):
+            kinds = pool.categories[column]
+            yield f"{name} {len(kinds)} categories, {short_list(kinds, 4)}."
+            continue
+        unit = pool.text.units.get(column)
+        unit = "" if unit is None else f" {unit}"
+        if values.min() < values.max():
+            yield f"{name} numbers from {values.min():.6g} to {values.max():.6g}{unit}."
+        else:
+            yield f"{name} the number {values[0]:.6g}{unit} in all rows."
+    if (more := len(pool.features) - MAX_COLUMNS) > 0:
+        yield f"read: and {more} more features."
 
 
 def _category_note(pool: Pool, column: str) -> str:
@@ -91,15 +113,18 @@ def report(
     proposed: ProposedRows,
     num_chosen: int,
     history: History | None = None,
+    excluded: Sequence[int] = (),
 ) -> None:
     """Print what was read and proposed, and what is best so far."""
     for note in _notes(pool, results, proposed):
         say(f"note: {note}")
     measured, failed = {*results.rows}, {*results.failed} - {*results.rows}
     waiting = {*proposed.rows} - measured - failed
+    out = {*excluded} - measured - failed - waiting
     if not num_chosen:
-        num_left = len(pool) - len(measured | failed | waiting)
-        say(f"note: NO ROW IS PROPOSED: {_why_none(num_left, len(failed))}.")
+        num_left = len(pool) - len(measured | failed | waiting | out)
+        why = _why_none(num_left, len(failed), len(out))
+        say(f"note: NO ROW IS PROPOSED: {why}.")
     for line in () if history is None else _best_lines(pool, results, history):
         say(line)
     num_partial = 0
@@ -109,6 +134,7 @@ def report(
         "with outcomes that are missing": num_partial,
         "results beside it": len(results.points),
         "failed": len(failed),
+        "excluded": len(out),
         "proposed before wait for results": len(proposed.rows),
     }
     added = "".join(f", {num} {what}" for what, num in others.items() if num)
@@ -215,10 +241,12 @@ def _new_categories(pool: Pool, results: Results) -> list[str]:
     return list(new)
 
 
-def _why_none(num_left: int, num_failed: int) -> str:
+def _why_none(num_left: int, num_failed: int, num_excluded: int) -> str:
     """Why there is nothing to measure next."""
     if num_left:
         return "the rows that wait for results are enough for now"
+    if num_excluded:
+        return f"all rows that are left, {num_excluded}, are excluded by --exclude"
     if num_failed:
         return (
             f"{num_failed} rows failed (the word failed, or no value with "

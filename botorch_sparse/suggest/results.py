@@ -136,7 +136,11 @@ def read_results(
                 f"There is no file {str(path)!r} for --results; check its name, or "
                 "leave --results out for a first batch."
             )
-        texts.append(read_table(path, key=pool.key, decimal=decimal))
+        unitless = pool.text.columns.keys() - pool.text.units.keys()
+        unitless -= {*pool.outcome_columns}
+        text = read_table(path, key=pool.key, decimal=decimal, unitless=unitless)
+        _check_units(text, pool)
+        texts.append(text)
         if texts[-1].columns:
             is_one_file = candidates is not None and path.samefile(candidates)
             given += _measurements(texts[-1], pool, is_one_file, skip_empty)
@@ -144,6 +148,17 @@ def read_results(
     _check_any_usable(told, pool)
     kept, doubles = _counted_once(told, pool)
     return _sorted_out(texts, kept, doubles, pool)
+
+
+def _check_units(text: TextTable, pool: Pool) -> None:
+    """Check that features have the units that the candidates have."""
+    for name in pool.features:
+        own, other = pool.text.units.get(name), text.units.get(name)
+        if own and other and own != other:
+            raise InputDataError(
+                f"{text.name}: column {short_repr(name)} is in {short_repr(other)}, "
+                f"and in {short_repr(own)} in {pool.text.name}; write it in one unit."
+            )
 
 
 def _measurements(

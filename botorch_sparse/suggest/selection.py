@@ -42,14 +42,19 @@ Explanation: TypeAlias = tuple[str, ...]
 
 
 def choose(
-    options: Namespace, pool: Pool, results: Results, pending: Sequence[int]
+    options: Namespace,
+    pool: Pool,
+    results: Results,
+    pending: Sequence[int],
+    excluded: Sequence[int] = (),
 ) -> tuple[list[int], list[Explanation], History | None]:
     """The next rows, their explanations, and what was measured so far, if anything."""
     blank = ("",) * 2 * len(pool.outcomes)
     if len(pool) == 1 and not results.points:  # nothing to compare it with
-        rows = [] if {*results.rows, *results.failed, *pending} else [0]
+        done = {*results.rows, *results.failed, *pending, *excluded}
+        rows = [] if done else [0]
         return rows, [(*blank, ONLY)] * len(rows), None
-    strategy = rebuild(options, pool, results, pending)
+    strategy = rebuild(options, pool, results, pending, excluded)
     rows, num_drawn = propose(strategy, options.batch)
     if not len(results):
         return rows, [(*blank, FIRST)] * len(rows), None
@@ -65,7 +70,11 @@ def choose(
 
 
 def rebuild(
-    options: Namespace, pool: Pool, results: Results, pending: Sequence[int]
+    options: Namespace,
+    pool: Pool,
+    results: Results,
+    pending: Sequence[int],
+    excluded: Sequence[int] = (),
 ) -> BBKB | ThompsonSampling:
     """A strategy that knows the results, and the rows that are not to be proposed.
 
@@ -86,7 +95,9 @@ def rebuild(
             unique=True,
             seed=int(drawn[0]) >> 1,
         )
-    strategy.restore_trials(pending, results.failed)
+    known_rows = {*results.rows, *results.failed, *pending}
+    others = [row for row in excluded if row not in known_rows]
+    strategy.restore_trials(pending, [*results.failed, *others])
     if len(results):
         index = torch.tensor([*results.rows, *range(len(pool), len(table))])
         Y = torch.tensor([*results.values, *results.point_values], dtype=torch.float64)
@@ -166,6 +177,8 @@ def _worth(outcomes: tuple[Outcome, ...], values: Matrix) -> Matrix:
 
 
 def _shown(mean: float, sd: float) -> tuple[str, str]:
+    if math.isnan(sd):  # nothing says its unit yet
+        return f"{mean:.6g}", ""
     return f"{mean:.{_digits(mean, sd)}g}", f"{sd:.6g}"
 
 

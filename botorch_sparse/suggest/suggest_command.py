@@ -31,6 +31,7 @@ from botorch_sparse.command_line import (
     seed_number,
 )
 from botorch_sparse.suggest.candidate_pool import Pool, read_pool
+from botorch_sparse.suggest.exclusions import excluded_rows
 from botorch_sparse.suggest.outcome_options import add_outcome_options, outcomes_of
 from botorch_sparse.suggest.proposed_rows import (
     ProposedRows,
@@ -98,14 +99,15 @@ def _suggest(args: argparse.Namespace) -> None:
     if not len(results) and not results.failed:
         check_no_results(pool, args.ignore)
     proposed = without_results(before, pool, results)
-    rows, explained, history = choose(args, pool, results, proposed.rows)
+    excluded = excluded_rows(pool, args.exclude, args.decimal)
+    rows, explained, history = choose(args, pool, results, proposed.rows, excluded)
     _write(format_rows(pool, rows, explained), args.output)
     if args.state is not None:
         waiting = ProposedRows([*proposed.rows, *rows], proposed.gone)
         write_proposed(args.state, pool, waiting)
     if not args.quiet:
         note_columns(pool, args.text, args.ignore, one_file=one_file)
-        report(pool, results, proposed, len(rows), history)
+        report(pool, results, proposed, len(rows), history, excluded)
 
 
 def _write(text: str, path: Path | None) -> None:
@@ -218,6 +220,15 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="COLUMN",
         help="a column of the candidates that is no feature; can be repeated",
+    )
+    add(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="CONDITION",
+        help="rows that may not be measured now: COLUMN=VALUE, or with a number <, <=, "
+        '>, >= or != in quotes, such as "temperature>80"; can be repeated. Their '
+        "results count all the same",
     )
     add(
         "--decimal",

@@ -297,7 +297,7 @@ NOTED: list[tuple[Table | None, Table | None, str, list[str]]] = [
     ]),
     (DAYS, None, "id", [
         "note: {pool}: column 'day' is left out: it has 30 different texts in 30 rows, the ",
-        "first '2026-01-01'", "--text 'day'", "not 'plate'",
+        "first '2026-01-01'", "--text 'day'", "not column 'plate'",
     ]),
     (DAYS, None, "id --text day --text plate", ["not note:"]),
     (DAYS, None, "id --ignore day --text plate", ["not note:"]),
@@ -671,7 +671,7 @@ def test_results_of_rows_that_were_taken_out_count_beside_the_pool(
         (f"best so far: {place}, 'loss': -1; the model's mean", "."),
         ("", "4 of them measured, 3 results beside it; 1 proposed now."),
     ]
-    for line, (start, end) in zip(answer.said.splitlines(), expected, strict=True):
+    for line, (start, end) in zip(answer.notes, expected, strict=True):
         assert start in line and line.endswith(end)
     said = lab("--results", path, "--minimize", key=key).said
     assert f"best so far: {names[2]} of the results, 'loss': -8; the mod" in said

@@ -142,7 +142,7 @@ def test_the_front_and_its_hypervolume_are_reported(lab: Laboratory) -> None:
     limits = "--threshold loss=1.4 --threshold gain=0.9"
     answer = lab("--results", path, *TWO.split(), *limits.split(), "--batch", 4)
     front = front_of([i for i in rows if i not in (4, 8)])
-    said = answer.said.splitlines()
+    said = answer.notes
     assert said[0] == f"front so far: {len(front)} of 15 rows are not dominated."
     shown = sorted(front, key=loss)
     for line, i in zip(said[1 : 1 + len(front)], shown, strict=True):
@@ -322,7 +322,7 @@ def test_rounds_in_which_cells_are_filled_in(lab: Laboratory, seed: int) -> None
             parts += [f"{num} {what}"] * (num > 0)
         assert f"30 rows, {', '.join(parts)}; {len(new)} proposed" in answer.said
         shown = [
-            line for line in answer.said.splitlines() if line.startswith("front: ")
+            line for line in answer.notes if line.startswith("front: ")
         ]
         assert len(shown) == len(front_of(whole))
         for i in front_of(whole):

@@ -1,0 +1,96 @@
+"""Rows that may not be measured now: `--exclude solvent=water`, `"temperature>80"`."""
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+from botorch.exceptions import InputDataError
+from numpy.typing import NDArray
+
+from botorch_sparse.argument_checks import short_list, short_repr
+from botorch_sparse.command_line.csv_cells import number, with_point
+from botorch_sparse.suggest.candidate_pool import Pool
+
+MARK = re.compile(r"<=|>=|!=|=|<|>")
+COMPARED: dict[str, Callable[[Any, Any], Any]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "!=": operator.ne,
+    "=": operator.eq,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+
+def excluded_rows(pool: Pool, conditions: Sequence[str], decimal: str) -> list[int]:
+    """The rows of the pool that some condition holds for, ascending.
+
+    A condition is a column of the candidates, a mark and a value. Numbers are compared
+    as numbers, texts by `=` and `!=` alone.
+
+    Raises:
+        InputDataError: If a condition cannot be read, or no row has its value.
+    """
+    holds = np.zeros(len(pool), dtype=bool)
+    for condition in conditions:
+        holds |= _rows_of(pool, condition, decimal)
+    if holds.all():
+        raise InputDataError("--exclude leaves no row; take one of its conditions out.")
+    return [int(row) for row in holds.nonzero()[0]]
+
+
+def _rows_of(pool: Pool, condition: str, decimal: str) -> NDArray[np.bool_]:
+    column, mark, text = _read(pool, condition)
+    what, compare = f"--exclude: {short_repr(condition)}", COMPARED[mark]
+    values = pool.features.get(column)
+    if isinstance(values, np.ndarray):
+        value = number(with_point(text) if decimal == "," else text)
+        if value is None:
+            raise InputDataError(
+                f"{what} compares the numbers of column {short_repr(column)} with "
+                f"{short_repr(text)}, which is no number."
+            )
+        holds: NDArray[np.bool_] = compare(values, value)
+        if not holds.any() and mark == "=":
+            raise InputDataError(
+                f"{what} is true of no row: column {short_repr(column)} is from "
+                f"{values.min():g} to {values.max():g}, without this number."
+            )
+        return holds
+    if mark not in ("=", "!="):
+        raise InputDataError(
+            f"{what} compares texts of column {short_repr(column)}; write = or != for "
+            "these, once for each."
+        )
+    cells = pool.text.columns[column]
+    if text not in cells:
+        known = dict.fromkeys(cells)
+        near = get_close_matches(text, known, n=1, cutoff=0.5)
+        near += [cell for cell in known if cell.casefold() == text.casefold()]
+        meant = f" Did you mean {short_repr(near[-1])}?" if near else ""
+        raise InputDataError(
+            f"{what} names {short_repr(text)}, which is not in column "
+            f"{short_repr(column)}; it has {short_list(known)}.{meant}"
+        )
+    return np.array([compare(cell, text) for cell in cells], dtype=bool)
+
+
+def _read(pool: Pool, condition: str) -> tuple[str, str, str]:
+    """The column, the mark and the value; names of columns may hold marks."""
+    parts = [
+        (condition[: found.start()].strip(), found[0], condition[found.end() :].strip())
+        for found in MARK.finditer(condition)
+    ]
+    for column, mark, value in parts:
+        if column in pool.text.columns and value:
+            return column, mark, value
+    if not parts or not all(parts[0]):
+        raise InputDataError(
+            f"--exclude: {short_repr(condition)} cannot be read; write COLUMN=VALUE, "
+            'or "COLUMN>NUMBER" in quotes.'
+        )
+    pool.text.need([parts[0][0]], "which --exclude names")
+    raise AssertionError  # `need` has refused it

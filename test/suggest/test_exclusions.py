@@ -1,0 +1,109 @@
+"""Rows that may not be measured now, and what is said of the columns."""
+
+from typing import Any
+
+import pytest
+from laboratory import DOSE, HEAT, NUM, SOLVENT, Laboratory, lines, loss, measured
+
+pytest.importorskip("pandas")
+
+KINDS = [SOLVENT[i % 3] for i in range(NUM)]
+# Conditions, and which rows they leave.
+LEFT: list[tuple[list[str], list[bool]]] = [
+    (["solvent=water"], [kind != "water" for kind in KINDS]),
+    (["solvent!=oil"], [kind == "oil" for kind in KINDS]),
+    (["solvent=gas, wet", "heat>60"], [
+        kind != "gas, wet" and heat <= 60
+        for kind, heat in zip(KINDS, HEAT, strict=True)
+    ]),
+    (["dose <= 0", "heat<30"], [
+        dose > 0 and heat >= 30 for dose, heat in zip(DOSE, HEAT, strict=True)
+    ]),
+    (["lid=1.5"], [i % 4 != 1 for i in range(NUM)]),
+    (["id=c3"], [i != 3 for i in range(NUM)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("conditions", "is_left"), LEFT)
+@pytest.mark.parametrize("num_told", [0, 12])
+def test_excluded_rows_are_not_proposed(
+    lab: Laboratory, conditions: list[str], is_left: list[bool], num_told: int
+) -> None:
+    """Their results count, and all others are proposed."""
+    words: list[Any] = [word for text in conditions for word in ("--exclude", text)]
+    if num_told:
+        words += ["--results", lab.write("m.csv", measured(num_told))]
+    answer = lab(*words, "--batch", NUM)
+    left = [f"c{i}" for i in range(num_told, NUM) if is_left[i]]
+    assert sorted(answer.ids) == sorted(left)
+    num_out = NUM - num_told - len(left)
+    out = f", {num_out} excluded" if num_out else ""
+    assert f"{out}; {len(left)} proposed now" in answer.said
+    if num_told:
+        best = min(range(num_told), key=lambda i: -loss(i))
+        assert f"best so far: 'c{best}'" in answer.said
+
+
+def test_for_one_round(lab: Laboratory) -> None:
+    """What is excluded comes back with the option left out; what waits, waits on."""
+    state = "--state", lab.state
+    first = lab(*state, "--batch", 4)
+    out = lab(*state, "--batch", 4, "--exclude", "solvent=water")
+    assert not {*first.ids} & {*out.ids}
+    assert all(row["solvent"] != "water" for row in out.rows)
+    rest = lab(*state, "--batch", NUM)
+    assert len({*first.ids, *out.ids, *rest.ids}) == NUM
+
+
+def test_all_that_is_left_is_excluded(lab: Laboratory) -> None:
+    told = [["id", "loss"], *([f"c{i}", 1.0 + i] for i in range(NUM) if i % 3)]
+    said = lab("--results", lab.write("m.csv", told), "--exclude", "solvent=water").said
+    assert "NO ROW IS PROPOSED: all rows that are left, 10, are excluded" in said
+    lab.write("pool.csv", "id,x|a,1")
+    assert "excludes" not in lab().said
+    assert "leaves no row" in lab.refused("--exclude", "x>0")
+
+
+REFUSED = [
+    ("water", "cannot be read; write COLUMN=VALUE"),
+    ("=water", "cannot be read"),
+    ("solvent=", "cannot be read"),
+    ("solvant=water", "has no column 'solvant', which --exclude names"),
+    ("solvent=Water", "Did you mean 'water'?"),
+    ("solvent=ether", "which is not in column 'solvent'; it has 'water', 'oil'"),
+    ("solvent>water", "write = or !="),
+    ("heat>hot", "'hot', which is no number"),
+    ("heat=1000", "is true of no row: column 'heat' is from 20"),
+    ("heat>0", "leaves no row"),
+]
+
+
+@pytest.mark.parametrize(("condition", "message"), REFUSED)
+def test_bad_conditions(lab: Laboratory, condition: str, message: str) -> None:
+    assert message in lab.refused("--exclude", condition)
+
+
+def test_decimal_commas(lab: Laboratory) -> None:
+    lab.write("pool.csv", "id;x|a;0,5|b;1,5|c;2,5")
+    rows = lab("--decimal", ",", "--exclude", "x>=1,5").ids
+    assert rows == ["a"]
+
+
+def test_names_of_columns_may_hold_marks(lab: Laboratory) -> None:
+    lab.write("pool.csv", "id,T>,T>=|a,1,5|b,2,6|c,3,7")
+    assert lab("--exclude", "T>>2", "--exclude", "T>==5").ids == ["b"]
+
+
+def test_what_was_read_is_said(lab: Laboratory) -> None:
+    said = lab().said
+    assert "read: 'heat': numbers from 20" in said
+    assert "read: 'solvent': 3 categories, 'water', 'oil', 'gas, wet'." in said
+    assert "read: 'id'" not in said
+    assert not lab("--quiet").said
+    lab.write("pool.csv", lines("id,x,y", "c{0},{0},7", 9))
+    assert "read: 'y': the number 7 in all rows." in lab().said
+    wide = ",".join(f"f{i}" for i in range(40))
+    rows = [f"c{j}," + ",".join(str(i * j) for i in range(40)) for j in range(9)]
+    lab.write("pool.csv", "|".join([f"id,{wide}", *rows]))
+    said = lab().said
+    assert "read: and 10 more features." in said and "'f35'" not in said

@@ -1,0 +1,70 @@
+"""Numbers with a unit in each cell are numbers, and the unit is said."""
+
+import pytest
+from laboratory import NUM, Laboratory, lines
+
+pytest.importorskip("pandas")
+
+from botorch_sparse.command_line.csv_cells import shared_unit, without_unit
+
+SHARED: list[tuple[list[str], str | None]] = [
+    (["65 °C", "70°C", "-3.5 °C"], "°C"),
+    (["12 %", "0.5%"], "%"),
+    (["1,2 g", "3 g"], "g"),
+    (["1e-3 mL/min", "2 mL/min"], "mL/min"),
+    (["3 h", "", "failed", "NA"], "h"),
+    (["1 mL", "2 g"], None),
+    (["65", "70 °C"], None),
+    (["65 °C", "warm"], None),
+    (["1", "2"], None),
+    (["2026-01-01", "2026-01-02"], None),
+    (["10-20 g", "30 g"], None),
+    (["A1", "A2"], None),
+    (["1e5", "2e5"], None),
+    (["", ""], None),
+]
+
+
+@pytest.mark.parametrize(("cells", "unit"), SHARED)
+def test_a_unit_is_shared_by_all_cells(cells: list[str], unit: str | None) -> None:
+    assert shared_unit(cells) == unit
+
+
+@pytest.mark.parametrize(
+    ("cell", "rest"), [("65 °C", "65"), ("1,2g", "1,2"), ("NA", "NA"), ("oil", "oil")]
+)
+def test_without_its_unit(cell: str, rest: str) -> None:
+    assert without_unit(cell) == rest
+
+
+def test_columns_with_units(lab: Laboratory) -> None:
+    """Features and targets are numbers; the user's cells come back as they were."""
+    lab.write("pool.csv", lines("id,T,x", "c{0},{0}5 °C,{0}", NUM, 1))
+    told = lines("id,T,loss", "c{0},{0}5 °C,{0}.5 %", 9, 3)
+    answer = lab("--results", lab.write("m.csv", told), "--batch", 5)
+    assert "read: 'T': numbers from 15 to 305 °C." in answer.said
+    assert "best so far: 'c11'" in answer.said and "'loss': 11.5" in answer.said
+    assert all(row["T"] == f"{row['id'][1:]}5 °C" for row in answer.rows)
+    assert lab("--exclude", "T>20", "--batch", 9).ids == ["c1"]
+
+
+def test_units_that_differ_are_refused(lab: Laboratory) -> None:
+    lab.write("pool.csv", lines("T,x", "{0}5 °C,{0}", NUM, 1))
+    told = lab.write("m.csv", lines("T,x,loss", "{0}5 K,{0},1", 9, 3))
+    line = lab.refused("--results", told, key=None)
+    assert "column 'T' is in 'K', and in '°C' in" in line
+
+
+def test_units_that_are_categories_stay_so(lab: Laboratory) -> None:
+    """Although the results happen to have a single one of them."""
+    lab.write("pool.csv", "dose,x|1 mL,1|2 g,2|1 mL,3|2 g,4|1 mL,5")
+    told = lab.write("m.csv", "dose,x,loss|1 mL,1,3|1 mL,3,4")
+    answer = lab("--results", told, key=None)
+    assert "read: 'dose': 2 categories, '1 mL', '2 g'." in answer.said
+    assert "5 rows, 2 of them measured" in answer.said
+
+
+def test_decimal_commas_with_units(lab: Laboratory) -> None:
+    lab.write("pool.csv", "id;x|a;0,5 g|b;1,5 g|c;2,5 g")
+    assert "numbers from 0.5 to 2.5 g" in lab("--decimal", ",").said
+    assert "comma" in lab.refused()

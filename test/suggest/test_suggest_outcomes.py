@@ -321,9 +321,7 @@ def test_rounds_in_which_cells_are_filled_in(lab: Laboratory, seed: int) -> None
         ]:
             parts += [f"{num} {what}"] * (num > 0)
         assert f"30 rows, {', '.join(parts)}; {len(new)} proposed" in answer.said
-        shown = [
-            line for line in answer.notes if line.startswith("front: ")
-        ]
+        shown = [line for line in answer.notes if line.startswith("front: ")]
         assert len(shown) == len(front_of(whole))
         for i in front_of(whole):
             assert sum(f"front: 'c{i}' (" in line for line in shown) == 1

@@ -20,8 +20,9 @@ from botorch_sparse.strategies.data.row_matching import (
 )
 from botorch_sparse.strategies.data.run_record import RunRecord, row_bytes
 
-# What is the same but for rounding, and a variance of nothing.
-SAME, TINY = 1e-5, 1e-300
+# What is the same but for rounding, in widths of a column; what few digits leave of a
+# point; and a variance of nothing.
+SAME, FEW_DIGITS, TINY = 1e-5, 1e-2, 1e-300
 
 
 class PointFinder:
@@ -185,7 +186,9 @@ class PointFinder:
         z, x = Z - Z.mean(0), X - X.mean(0)
         slope = (z * x).sum(0) / z.square().sum(0).clamp_min(TINY)
         apart = (x - slope * z).abs().amax(0)
-        if not bool((apart <= SAME * x.abs().amax(0)).all()) or torch.equal(X, Z):
+        width = x.abs().amax(0)
+        is_rounded = bool(((X - Z).abs().amax(0) <= FEW_DIGITS * width).all())
+        if is_rounded or not bool((apart <= SAME * width).all()):
             return
         column = int((X - Z).abs().amax(0).argmax())
         raise InputDataError(

@@ -38,6 +38,10 @@ MAX_MEMORY = 2 * 1024**3
 # Variance over noise of a point that adds nothing: a million of them end no batch.
 LEAST_LEVERAGE = 1e-6
 DEFAULT_OPTIONS = {"num_restarts": 10, "raw_samples": 256}
+# All arguments of `optimize_acqf`, those that it hands on for the starts too.
+SEARCH_OPTIONS = sorted(
+    {*signature(optimize_acqf).parameters, *signature(draw_starts).parameters}
+)
 # Arguments of `optimize_acqf` that are not the user's: one best point is asked for.
 OWN_OPTIONS = {"acq_function", "bounds", "q", "return_best_only"}
 
@@ -322,10 +326,9 @@ def frozen_of(acqf: AcquisitionFunction) -> FrozenPosterior:
 
 def check_optimizer_options(given: Mapping[str, Any]) -> None:
     """Refuse what `optimize_acqf` doesn't know: it would say so at the first point."""
-    known = [*signature(optimize_acqf).parameters, *signature(draw_starts).parameters]
     for name in () if "ic_generator" in given else given:
-        if name not in known:
-            near = get_close_matches(str(name), known, n=1)
+        if name not in SEARCH_OPTIONS:
+            near = get_close_matches(str(name), SEARCH_OPTIONS, n=1)
             meant = f" Did you mean {near[0]!r}?" if near else ""
             raise InputDataError(
                 f"Got optimizer_options with {short_repr(name)}, which "

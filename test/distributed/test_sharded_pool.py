@@ -11,6 +11,7 @@ from batch_oracles import DevicePool, device_batch
 from botorch.utils.sampling import manual_seed
 from device_cases import sweep
 from gpytorch.kernels import MaternKernel, RBFKernel
+from rounding_by_place import needs_products_that_round_alike
 from thread_ranks import together
 from torch import Tensor
 
@@ -129,6 +130,7 @@ def test_what_may_not_be_chosen_is_not(
     assert not once or len({*whole[0]}) == len(whole[0])
 
 
+@needs_products_that_round_alike
 def test_moments_come_from_the_owners(device: torch.device) -> None:
     X, posterior = problem(1, device=device)
     pool = NystromPool(X, LAM)

@@ -14,6 +14,7 @@ from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from botorch.utils.sampling import manual_seed
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
+from rounding_by_place import needs_products_that_round_alike
 from torch import Tensor
 from torch_threads import threads_set
 
@@ -73,6 +74,7 @@ def large_problem(seed: int, max_memory: int) -> tuple[NystromPool, NystromPoste
     return pool, problem.posterior(**HOST)
 
 
+@needs_products_that_round_alike
 @pytest.mark.parametrize("max_memory", [0, 2**30], ids=["streamed", "kept"])
 @pytest.mark.usefixtures("screened_at_any_size")
 def test_branch_and_bound_changes_no_bit(max_memory: int) -> None:
@@ -120,6 +122,7 @@ def test_later_batches_of_a_screened_pool() -> None:
     assert torch.equal(pool.all_variances(), whole.all_variances())
 
 
+@needs_products_that_round_alike
 @pytest.mark.usefixtures("screened_at_any_size")
 def test_bounds_of_dropped_candidates_hold() -> None:
     for seed in (4, 5, 6, 7):
@@ -569,6 +572,7 @@ def lonely_problem(seed: int, lam: float) -> Problem:
     return Problem(X, row, count, Y, inducing, lam, "rbf")
 
 
+@needs_products_that_round_alike
 @pytest.mark.parametrize("max_memory", [0, 2**30], ids=["streamed", "kept"])
 def test_bounds_are_never_below_what_the_embedding_computes(
     max_memory: int, screened_at_any_size: None, monkeypatch: pytest.MonkeyPatch

@@ -161,7 +161,7 @@ def test_stopping(name: str) -> None:
     rule = StopOnConfidenceGap(tolerance)
     history = strategy.run(f, 3000, progress=False, callbacks=[rule])
     assert 1 < len(history) < 3000
-    X = strategy.box.sample(4096, 0) if name == "box" else strategy.candidates
+    X = strategy.box.sample(65536, 0) if name == "box" else strategy.candidates
     mean, sd = strategy.predict(X)
     width = strategy.radius.multiplier(strategy.statistics) * sd
     gap = float((mean + width).max() - (mean - width).max())

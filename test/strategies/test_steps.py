@@ -191,7 +191,9 @@ class Steps(RuleBasedStateMachine):
             assert s.history.trial.tolist() == self.told
             assert s.history.batch_number.tolist() == self.numbers
             Y = self.values_of(s.history.X, self.measured)
-            assert equal(s.history.Y.reshape(Y.shape), Y)
+            # Some objectives are products, whose rounding depends on their size.
+            told = s.history.Y.reshape(Y.shape)
+            torch.testing.assert_close(told, Y, rtol=1e-12, atol=0, equal_nan=True)
             for column, name in enumerate(self.names):
                 assert s.history.missing(name).tolist() == self.missing(column)
             for id in self.pending:

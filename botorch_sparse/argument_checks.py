@@ -98,12 +98,17 @@ def check_keywords(given: Collection[str], known: Collection[str], cls: type) ->
     for name in given:
         if name not in known:
             names = sorted({*known, *parameters_of(cls)})
-            near = get_close_matches(name, names, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
             raise TypeError(
                 f"Got an unexpected keyword argument {name!r}; {cls.__name__} needs "
-                f"one of {', '.join(names)}.{hint}"
+                f"one of {', '.join(names)}.{near_hint(name, names)}"
             )
+
+
+def near_hint(name: str, known: Collection[str]) -> str:
+    """The known name that is nearest, as the end of a message; empty for none."""
+    same = [each for each in known if each.casefold() == name.casefold()]
+    near = same or get_close_matches(name, known, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def parameters_of(cls: type) -> list[str]:

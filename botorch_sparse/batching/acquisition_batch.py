@@ -5,7 +5,6 @@ The posterior is frozen: the points of a batch become pending one by one.
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from inspect import signature
 from typing import Any
 
@@ -22,7 +21,12 @@ from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.frozen import Features, FrozenPosterior, freeze
 from botorch_sparse.acquisition.pointwise_ratio_bounds import LocalRatioBound
 from botorch_sparse.acquisition.ratios import LocalBound, product_ratio, sum_ratio
-from botorch_sparse.argument_checks import as_bounds, check_kind, short_repr
+from botorch_sparse.argument_checks import (
+    as_bounds,
+    check_kind,
+    near_hint,
+    short_repr,
+)
 from botorch_sparse.batching.rules import (
     ContinueFunction,
     GrowingBatch,
@@ -328,11 +332,10 @@ def check_optimizer_options(given: Mapping[str, Any]) -> None:
     """Refuse what `optimize_acqf` doesn't know: it would say so at the first point."""
     for name in () if "ic_generator" in given else given:
         if name not in SEARCH_OPTIONS:
-            near = get_close_matches(str(name), SEARCH_OPTIONS, n=1)
-            meant = f" Did you mean {near[0]!r}?" if near else ""
             raise InputDataError(
                 f"Got optimizer_options with {short_repr(name)}, which "
-                f"`botorch.optim.optimize_acqf` does not take.{meant}"
+                "`botorch.optim.optimize_acqf` does not take."
+                + near_hint(str(name), SEARCH_OPTIONS)
             )
 
 

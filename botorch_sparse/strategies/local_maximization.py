@@ -181,9 +181,7 @@ def maximize_each(
     # For solvers whose climbs are one problem, as those with constraints.
     options = {"max_optimization_problem_aggregation_size": X.shape[1], **options}
     ends, _ = optimize_acqf(
-        of_points(
-            lambda X: functions(X[:, :-1], X[:, -1].detach().round().long().cpu())
-        ),
+        of_points(numbered),
         q=1,
         bounds=torch.cat([bounds, bounds.new_tensor([[0.0], [num]])], dim=-1),
         num_restarts=len(number),

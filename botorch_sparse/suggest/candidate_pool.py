@@ -215,7 +215,7 @@ def read_pool(
         InputDataError: If the file or the options cannot be used.
     """
     _check_options(key, outcomes, as_text, ignored)
-    text = read_table(path, key=key, decimal=decimal)
+    text = read_table(path, key=key, decimal=decimal, unitless=as_text)
     if not len(text):
         raise InputDataError(
             f"{text.name} is empty: a header row and candidates are needed."

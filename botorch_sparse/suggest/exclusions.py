@@ -3,15 +3,14 @@
 import operator
 import re
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 from botorch.exceptions import InputDataError
 from numpy.typing import NDArray
 
-from botorch_sparse.argument_checks import short_list, short_repr
-from botorch_sparse.command_line.csv_cells import number, with_point
+from botorch_sparse.argument_checks import near_hint, short_list, short_repr
+from botorch_sparse.command_line.csv_cells import number, with_point, without_unit
 from botorch_sparse.suggest.candidate_pool import Pool
 
 MARK = re.compile(r"<=|>=|!=|=|<|>")
@@ -44,6 +43,7 @@ def excluded_rows(pool: Pool, conditions: Sequence[str], decimal: str) -> list[i
 
 def _rows_of(pool: Pool, condition: str, decimal: str) -> NDArray[np.bool_]:
     column, mark, text = _read(pool, condition)
+    text = without_unit(text) if column in pool.text.units else text
     what, compare = f"--exclude: {short_repr(condition)}", COMPARED[mark]
     values = pool.features.get(column)
     if isinstance(values, np.ndarray):
@@ -68,12 +68,9 @@ def _rows_of(pool: Pool, condition: str, decimal: str) -> NDArray[np.bool_]:
     cells = pool.text.columns[column]
     if text not in cells:
         known = dict.fromkeys(cells)
-        near = get_close_matches(text, known, n=1, cutoff=0.5)
-        near += [cell for cell in known if cell.casefold() == text.casefold()]
-        meant = f" Did you mean {short_repr(near[-1])}?" if near else ""
         raise InputDataError(
             f"{what} names {short_repr(text)}, which is not in column "
-            f"{short_repr(column)}; it has {short_list(known)}.{meant}"
+            f"{short_repr(column)}; it has {short_list(known)}.{near_hint(text, known)}"
         )
     return np.array([compare(cell, text) for cell in cells], dtype=bool)
 
@@ -87,10 +84,9 @@ def _read(pool: Pool, condition: str) -> tuple[str, str, str]:
     for column, mark, value in parts:
         if column in pool.text.columns and value:
             return column, mark, value
-    if not parts or not all(parts[0]):
-        raise InputDataError(
-            f"--exclude: {short_repr(condition)} cannot be read; write COLUMN=VALUE, "
-            'or "COLUMN>NUMBER" in quotes.'
-        )
-    pool.text.need([parts[0][0]], "which --exclude names")
-    raise AssertionError  # `need` has refused it
+    if parts and all(parts[0]):
+        pool.text.need([parts[0][0]], "which --exclude names")
+    raise InputDataError(
+        f"--exclude: {short_repr(condition)} cannot be read; write COLUMN=VALUE, or "
+        '"COLUMN>NUMBER" in quotes.'
+    )

@@ -2,8 +2,9 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 
 from botorch.exceptions import InputDataError
@@ -139,7 +140,7 @@ def read_results(
         unitless = pool.text.columns.keys() - pool.text.units.keys()
         unitless -= {*pool.outcome_columns}
         text = read_table(path, key=pool.key, decimal=decimal, unitless=unitless)
-        _check_units(text, pool)
+        _check_units(text, [pool.text, *texts], [*pool.features, *pool.outcome_columns])
         texts.append(text)
         if texts[-1].columns:
             is_one_file = candidates is not None and path.samefile(candidates)
@@ -150,14 +151,16 @@ def read_results(
     return _sorted_out(texts, kept, doubles, pool)
 
 
-def _check_units(text: TextTable, pool: Pool) -> None:
-    """Check that features have the units that the candidates have."""
-    for name in pool.features:
-        own, other = pool.text.units.get(name), text.units.get(name)
+def _check_units(
+    text: TextTable, others: Sequence[TextTable], columns: Iterable[str]
+) -> None:
+    """Check that columns have no other units than in the files before."""
+    for name, before in product(columns, others):
+        own, other = text.units.get(name), before.units.get(name)
         if own and other and own != other:
             raise InputDataError(
-                f"{text.name}: column {short_repr(name)} is in {short_repr(other)}, "
-                f"and in {short_repr(own)} in {pool.text.name}; write it in one unit."
+                f"{text.name}: column {short_repr(name)} is in {short_repr(own)}, "
+                f"and in {short_repr(other)} in {before.name}; write it in one unit."
             )
 
 

@@ -19,6 +19,7 @@ from botorch_sparse.strategies import (
     RandomSearch,
     Strategy,
     ThompsonSampling,
+    TrustRegionBBKB,
 )
 from botorch_sparse.strategies.surrogates import table_posterior
 
@@ -26,8 +27,19 @@ X = torch.rand(60, 3, generator=torch.Generator().manual_seed(0)).double()
 BOX = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
 
 
-@pytest.mark.parametrize("make", [ThompsonSampling, BBKB])
-@pytest.mark.parametrize("domain", [{"candidates": X}, {"bounds": BOX}], ids=str)
+TABLE, CONTINUOUS = {"candidates": X}, {"bounds": BOX}
+
+
+@pytest.mark.parametrize(
+    ("make", "domain"),
+    [
+        (ThompsonSampling, TABLE),
+        (BBKB, TABLE),
+        (ThompsonSampling, CONTINUOUS),
+        (BBKB, CONTINUOUS),
+        (TrustRegionBBKB, CONTINUOUS),
+    ],
+)
 def test_deviations_are_in_the_units_of_the_feedback(
     make: Any, domain: dict[str, Any]
 ) -> None:
@@ -48,6 +60,13 @@ def test_deviations_are_in_the_units_of_the_feedback(
     for same in (predicted(10.0), predicted(10.0, 10.0)):
         torch.testing.assert_close(same[0], torch.full_like(same[0], 10.0))
         assert bool(same[1].isnan().all())
+
+
+def test_repeats_that_differ_say_the_unit() -> None:
+    strategy = ThompsonSampling(X)
+    strategy.tell(X[[0, 0]], [1e4, 3e4])
+    _, sd = strategy.predict(X[20:]) or ()
+    assert 1e4 < float(sd.max()) < 2e4
 
 
 def test_the_unit_survives_a_state() -> None:

@@ -45,7 +45,8 @@ def test_columns_with_units(lab: Laboratory) -> None:
     assert "read: 'T': numbers from 15 to 305 °C." in answer.said
     assert "best so far: 'c11'" in answer.said and "'loss': 11.5" in answer.said
     assert all(row["T"] == f"{row['id'][1:]}5 °C" for row in answer.rows)
-    assert lab("--exclude", "T>20", "--batch", 9).ids == ["c1"]
+    for condition in ("T>20", "T>20 °C"):
+        assert lab("--exclude", condition, "--batch", 9).ids == ["c1"]
 
 
 def test_units_that_differ_are_refused(lab: Laboratory) -> None:
@@ -53,6 +54,16 @@ def test_units_that_differ_are_refused(lab: Laboratory) -> None:
     told = lab.write("m.csv", lines("T,x,loss", "{0}5 K,{0},1", 9, 3))
     line = lab.refused("--results", told, key=None)
     assert "column 'T' is in 'K', and in '°C' in" in line
+    first = lab.write("a.csv", lines("T,x,loss", "{0}5 °C,{0},1 g", 3, 3))
+    then = lab.write("b.csv", lines("T,x,loss", "{0}5,{0},1 mg", 3, 9))
+    line = lab.refused("--results", first, then, key=None)
+    assert "b.csv: column 'loss' is in 'mg', and in 'g' in" in line
+
+
+def test_text_keeps_its_unit(lab: Laboratory) -> None:
+    lab.write("pool.csv", lines("id,T,x", "c{0},{0}5 °C,{0}", 4, 1))
+    said = lab("--text", "T").said
+    assert "read: 'T': 4 categories, '15 °C'," in said
 
 
 def test_units_that_are_categories_stay_so(lab: Laboratory) -> None:

@@ -395,7 +395,7 @@ class Strategy(ABC):
             _learn_new(self)
         if trials and trials[-1].batch >= 0:
             batches, number = self.record.batches, trials[-1].batch
-            seconds = batches[number].tell_seconds + seconds_since(start)
+            seconds = batches[number].tell_seconds + _seconds_since(start)
             batches.change(number, tell_seconds=seconds)
 
     @step
@@ -796,7 +796,7 @@ def _next_batch(draft: Strategy, most: int | None, start: float) -> Batch:
     return batch_of(draft.record, trials, note=note)
 
 
-def seconds_since(start: float) -> float:
+def _seconds_since(start: float) -> float:
     """Seconds since a reading of `time.perf_counter`; none where it went back."""
     return max(0.0, time.perf_counter() - start)
 
@@ -809,7 +809,7 @@ def _propose(draft: Strategy, max_batch_size: int | None, start: float) -> list[
     if not chosen:
         return []
     record.size = len(chosen)
-    record.ask_seconds = seconds_since(start)
+    record.ask_seconds = _seconds_since(start)
     draft.record.batches.append(record)
     return draft._trials.propose(chosen, number)
 

@@ -194,7 +194,8 @@ class PointFinder:
         raise InputDataError(
             f"Got {X[0].tolist()} and {len(X) - 1} more points, which are the pending "
             f"ones in other units: column {column} (from 0) has {X[0, column]:.6g} for "
-            f"{Z[0, column]:.6g}. Tell them in the table's units, or ids or keys."
+            f"{Z[0, column]:.6g}. Tell them in the table's units, or ids or keys. If "
+            "other points are meant, tell them while no trial is pending."
         )
 
     def _refuse_near_row(self, x: Tensor) -> None:

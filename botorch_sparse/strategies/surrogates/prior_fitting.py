@@ -173,6 +173,14 @@ class PriorSource:
             return prior
         return replace(prior, scale=float(values.std()))
 
+    def deviation(self, sd: Tensor, values: Tensor) -> Tensor:
+        """Standard deviations; NaN while nothing says their unit.
+
+        That is where the kernel is inferred, and no two values differ yet.
+        """
+        is_known = not self.is_inferred or is_spread(values)
+        return sd if is_known else torch.full_like(sd, torch.nan)
+
     def is_due(self, last_fit: int | None, record: Evaluations) -> bool:
         """Whether hyperparameters last fitted to so many evaluations are due again.
 

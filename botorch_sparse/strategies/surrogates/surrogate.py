@@ -36,7 +36,7 @@ from botorch_sparse.strategies.data.run_record import (
     evaluations_at,
 )
 from botorch_sparse.strategies.surrogates.prior import Prior
-from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource, is_spread
+from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
 
 # Feedback is announced above this, in standard deviations of the kernel, from two
 # points on, and below the least from some more.
@@ -345,14 +345,9 @@ class Surrogate:
         return self.view.max_variance()
 
     def predict(self, X: Tensor, record: Evaluations) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation, NaN while nothing says its unit.
-
-        That is where the kernel is inferred, and no two values differ yet.
-        """
+        """Mean and standard deviation; see `PriorSource.deviation`."""
         mean, sd = self.view.predict(X, record)
-        if self.source.is_inferred and not is_spread(record.values):
-            sd = torch.full_like(sd, torch.nan)
-        return mean, sd
+        return mean, self.source.deviation(sd, record.values)
 
     def certificate(
         self, record: Evaluations
@@ -400,7 +395,7 @@ class Surrogate:
             prior = ranks.once_drawing(
                 generator, lambda: source.fitted(before, record, generator)
             )
-        prior = source.in_units(prior, values.Y)
+        prior = source.in_units(prior, record.values)
         prior = source.shrunk(prior, lengthscale_factor)
         chosen = self._draw(prior, record, values, generator)
         view = self.view.learned(prior, record, values, chosen)

@@ -135,6 +135,7 @@ class LocalSurrogate:
     ) -> Prior:
         """A prior after a fit, where one is due; a lone region's begins anew."""
         source = self.sources[one.column]
+        prior = source.in_units(prior, one.values)
         begins = self.runs.have_begun(one, prior.last_fit or 0)
         is_due = begins or source.is_due(prior.last_fit, one)
         if source.settings.refit is None or not is_due:
@@ -227,12 +228,11 @@ class LocalSurrogate:
         """
         inputs = self.source.inputs(X.to(self.domain.box.bounds))
         means, sds = list[Tensor](), list[Tensor]()
-        for prior, posterior in zip(
-            self.priors, self.posteriors_of(record), strict=True
-        ):
+        for column, posterior in enumerate(self.posteriors_of(record)):
             mean, variance = posterior.moments(inputs)
-            means.append(prior.scale * mean)
-            sds.append(prior.scale * variance.sqrt())
+            values, scale = OneOutcome(record, column).values, self.priors[column].scale
+            means.append(scale * mean)
+            sds.append(self.sources[column].deviation(scale * variance.sqrt(), values))
         if len(means) == 1:
             return means[0], sds[0]
         return torch.stack(means, dim=-1), torch.stack(sds, dim=-1)

@@ -4,6 +4,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 
 import numpy as np
@@ -29,6 +31,23 @@ MISSING = frozenset("na n/a n.a. #n/a #na <na> nan -nan null none".split())
 NONE = "none"
 # A text that may be a date, which spreadsheets write in another form.
 DATE = re.compile(r"\d{1,4}[-./: ]+\w{1,9}[-./: ]+\d{1,4}\b.*")
+# A text that is one, in an order of day, month and year that people use.
+CALENDAR = re.compile(
+    r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}-\d{1,2}-\d{4}"
+    r"|\d{1,2}([/.])\d{1,2}\3(\d{4}|\d{2})"
+    r"|\d{1,2}[- ][A-Za-z]{3,9}[- ]\d{4}|[A-Za-z]{3,9} \d{1,2}, \d{4})"
+    r"([T ]\d{1,2}:\d{2}(:\d{2})?)?"
+)
+# Its forms. Between points the day comes first, else the month may.
+DATE_FORMS = (
+    *("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%d.%m.%y"),
+    *("%d %b %Y", "%d-%b-%Y", "%d %B %Y", "%d-%B-%Y", "%b %d, %Y", "%B %d, %Y"),
+    *("%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%d/%m/%y", "%m/%d/%y"),
+)
+TIMES = ("", " %H:%M", " %H:%M:%S")
+# The day that spreadsheets count from.
+DAY_ZERO = datetime(1899, 12, 30)
+ONE_DAY = timedelta(days=1)
 # The word for a measurement that will have no value.
 FAILED = "failed"
 
@@ -53,6 +72,34 @@ def without_unit(cell: str) -> str:
     """The number of a cell with a unit; all else as it is."""
     found = WITH_UNIT.fullmatch(cell)
     return cell if found is None or has_no_value(cell) else found[1]
+
+
+def looks_like_date(cell: str) -> bool:
+    """Whether a cell may be a date with day, month and year."""
+    return CALENDAR.fullmatch(cell) is not None
+
+
+def days_of(cells: Sequence[str]) -> list[str] | None:
+    """Dates as days that spreadsheets count, with the time of the day behind the point.
+
+    None if some cell is no date, or if days and months may be either: one form has to
+    fit all cells. Cells without a value stay as they are.
+    """
+    known = {cell for cell in cells if not has_no_value(cell)}
+    if not known or not all(map(looks_like_date, known)):
+        return None
+    found = []
+    for form in (date + time for date in DATE_FORMS for time in TIMES):
+        with suppress(ValueError):
+            found.append({cell: _days(cell, form) for cell in known})
+    if not found or any(days != found[0] for days in found):
+        return None
+    return [f"{found[0][cell]:.10g}" if cell in known else cell for cell in cells]
+
+
+def _days(cell: str, form: str) -> float:
+    """Days of a date in a form; ValueError if it has another one."""
+    return (datetime.strptime(cell.replace("T", " "), form) - DAY_ZERO) / ONE_DAY
 
 
 def number(cell: str) -> float | None:

@@ -215,7 +215,14 @@ def read_pool(
         InputDataError: If the file or the options cannot be used.
     """
     _check_options(key, outcomes, as_text, ignored)
-    text = read_table(path, key=key, decimal=decimal, unitless=as_text)
+    no_dates = {*as_text, *ignored, *column_names(outcomes)}
+    text = read_table(
+        path,
+        key=key,
+        decimal=decimal,
+        unitless=as_text,
+        may_be_dates=lambda column: column not in no_dates,
+    )
     if not len(text):
         raise InputDataError(
             f"{text.name} is empty: a header row and candidates are needed."
@@ -281,6 +288,7 @@ def _features(
                 f"{short_repr(name)}"
             )
         else:
+            _check_spelling(text, name, values)
             features[name] = values
     if left_out and not features:
         name, reason = next(iter(left_out.items()))
@@ -288,6 +296,22 @@ def _features(
             f"{text.name} has no column to learn from: {short_repr(name)} {reason}."
         )
     return features, left_out
+
+
+def _check_spelling(text: TextTable, name: str, values: Matrix | list[str]) -> None:
+    """Check that no category of a column is written in two ways."""
+    if not isinstance(values, list):
+        return
+    seen: dict[Hashable, str] = {}
+    for kind in dict.fromkeys(values):
+        if (other := seen.setdefault(spreadsheet_form(kind), kind)) != kind:
+            line = text.lines[values.index(other)]
+            reason = (
+                f"{short_repr(kind)} is {short_repr(other)} in line {line}: are they "
+                "one? Then write both alike; if not, keep them as two with --text "
+                f"{short_repr(name)}."
+            )
+            raise text.error(values.index(kind), name, reason)
 
 
 def name_rows(values: Sequence[str] | Matrix) -> bool:

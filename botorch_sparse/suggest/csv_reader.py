@@ -1,14 +1,7 @@
-"""CSV files as people save them: text by column, and errors that name the line."""
+"""Tables as people save them: text by column, and errors that name the line."""
 
-import csv
-import gzip
-import io
-import re
-import warnings
-import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +9,6 @@ import numpy as np
 import pandas as pd
 from botorch.exceptions import InputDataError
 from numpy.typing import NDArray
-from pandas.errors import ParserError, ParserWarning
 
 from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line import printable
@@ -24,31 +16,22 @@ from botorch_sparse.command_line.csv_cells import (
     POINTED,
     check_header,
     comma_hint,
+    days_of,
     floats_of,
     is_missing,
+    looks_like_date,
     looks_like_number,
     number,
     shared_unit,
     with_point,
     without_unit,
 )
-
-# The marks between cells, by their names in messages.
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-# The first bytes of spreadsheets; some programs call text .xls too.
-SPREADSHEETS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
-# A first line that tells a spreadsheet the mark between cells.
-DECLARED = re.compile(r'"?sep=([^"\r\n])"?[,;\t]*(?:\r?\n|\Z)', re.IGNORECASE)
-# The first line with more than separators.
-HEADER = re.compile(r"^[^\r\n]*[^\s,;][^\r\n]*", re.MULTILINE)
-LINE_BREAK = re.compile(r"\r\n?|\n")
-# How pandas reports a record with more cells than it was told.
-TOO_WIDE = re.compile(r"Expected \d+ fields in line \d+, saw (\d+)")
+from botorch_sparse.suggest.table_files import SEPARATORS, read_records
 
 
 @dataclass(frozen=True, eq=False)
 class TextTable:
-    """The cells of a CSV file with one header row.
+    """The cells of a file with one header row.
 
     Attributes:
         name: The file's name in messages.
@@ -59,6 +42,8 @@ class TextTable:
         key: The column that names the rows in messages.
         has_commas: Whether commas are decimal marks in the file.
         units: Of columns whose cells are numbers with a unit; `columns` lack them.
+        dates: Columns of dates; `columns` have days as spreadsheets count them.
+        notes: How the file was read, where that is no matter of course.
     """
 
     name: str
@@ -68,6 +53,8 @@ class TextTable:
     key: str | None = None
     has_commas: bool = False
     units: Mapping[str, str] = field(default_factory=dict)
+    dates: Collection[str] = ()
+    notes: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -130,7 +117,7 @@ class TextTable:
 
         Raises:
             InputDataError: If a cell is empty; or if more than half of the known cells
-                look like numbers, but some cells are none.
+                look like numbers or dates, but some cells are none.
         """
         cells = self.columns[column]
         if "" in cells:
@@ -141,6 +128,9 @@ class TextTable:
             return values
         counts = Counter(cells)  # of few categories in many rows
         num_known = sum(n for cell, n in counts.items() if not is_missing(cell))
+        num_dates = sum(n for cell, n in counts.items() if looks_like_date(cell))
+        if 2 * num_dates > num_known:
+            raise self._date_error(column)
         num_like = sum(n for cell, n in counts.items() if looks_like_number(cell))
         if 2 * num_like <= num_known:
             return cells
@@ -151,6 +141,23 @@ class TextTable:
             f"column as --text, or leave it out with --ignore {short_repr(column)}."
         )
         raise self.error(row, column, reason)
+
+    def _date_error(self, column: str) -> InputDataError:
+        """The error for a feature of dates that cannot be told."""
+        cells = self.columns[column]
+        row = next((i for i, cell in enumerate(cells) if not looks_like_date(cell)), 0)
+        what = "is no date, but most cells of the column look like dates"
+        if looks_like_date(cells[row]):
+            what = (
+                "looks like a date, but no one form fits all cells of the column, or "
+                "days and months may be either"
+            )
+        reason = (
+            f"{short_repr(cells[row])} {what}; write year, month and day in each cell, "
+            "such as 2026-01-31, declare the column as --text, or leave it out with "
+            f"--ignore {short_repr(column)}."
+        )
+        return self.error(row, column, reason)
 
     def different(self, column: str) -> list[str]:
         """The cells of a column that names rows."""
@@ -184,8 +191,9 @@ def read_table(
     key: str | None = None,
     decimal: str = ".",
     unitless: Collection[str] = (),
+    may_be_dates: Callable[[str], bool] = lambda column: True,
 ) -> TextTable:
-    """Read a CSV file, gzip or plain, with pandas; blank lines are left out.
+    """Read a CSV file, gzip or plain, or .xlsx, with pandas; blank lines are left out.
 
     Cells are separated by commas. They are separated by semicolons or by tabs if the
     header row has only these outside of quotes, or by the mark in a first line
@@ -194,14 +202,14 @@ def read_table(
 
     An empty file has no columns. Cells of the key keep their decimal marks. A column
     whose cells are numbers with the same unit has the numbers alone, but for those
-    that are `unitless`.
+    that are `unitless`. A column whose cells are dates has days, if it `may_be_dates`.
 
     Raises:
         InputDataError: If the file cannot be read, has no header row, repeats or leaves
             out a column's name, or has rows longer than the header.
     """
     name = printable(str(path))
-    frame = _records(_decoded(path, name), name)
+    frame, notes = read_records(path, name)
     trimmed = frame.fillna("").apply(lambda column: column.str.strip())
     is_filled = trimmed != ""
     has_cells = is_filled.any(axis=1)
@@ -210,17 +218,22 @@ def read_table(
     trimmed, is_filled = trimmed[has_cells], is_filled[has_cells]
     num_cells = frame[has_cells].notna().sum(axis=1)
     header = trimmed.iloc[0].tolist()
+    _check_title(name, is_filled, header)
     check_header(name, [label for label in header if label])
     _check_rows(name, header, is_filled, num_cells)
     _check_nameless(name, header[: num_cells.iloc[0]], trimmed)
     places = {label: place for place, label in enumerate(header) if label}
     typed = frame[has_cells].iloc[1:][list(places.values())].fillna("")
     columns = {label: trimmed[p].tolist()[1:] for label, p in places.items()}
-    units = dict[str, str]()
+    units, dates = dict[str, str](), list[str]()
     for label in [label for label in columns if label != key]:
-        if label not in unitless and (unit := shared_unit(columns[label])):
+        cells = columns[label]
+        if label not in unitless and (unit := shared_unit(cells)):
             units[label] = unit
-            columns[label] = list(map(without_unit, columns[label]))
+            columns[label] = list(map(without_unit, cells))
+        elif may_be_dates(label) and (days := days_of(cells)) is not None:
+            dates.append(label)
+            columns[label] = days
         if decimal == ",":
             columns[label] = list(map(with_point, columns[label]))
     return TextTable(
@@ -231,89 +244,23 @@ def read_table(
         key if key in columns else None,
         has_commas=decimal == ",",
         units=units,
+        dates=dates,
+        notes=notes,
     )
 
 
-def _decoded(path: Path, name: str) -> str:
-    """The text of a file."""
-    try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-            content = file.read()
-    except FileNotFoundError:
-        raise InputDataError(f"There is no file {name}.") from None
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputDataError(f"{name} cannot be read: {reason}.") from error
-    if content.startswith(SPREADSHEETS):
-        raise InputDataError(
-            f"{name} is a spreadsheet or an archive; save it as CSV, in UTF-8, and "
-            "name that file."
-        )
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise InputDataError(
-            f"{name}, line {line}: byte {error.object[error.start]:#04x} is no UTF-8; "
-            "save the file as CSV in UTF-8."
-        ) from error
-
-
-def _records(text: str, name: str) -> pd.DataFrame:
-    """All records by the lines in which they begin; NaN where there is no cell."""
-    first = 1
-    if declared := DECLARED.match(text):
-        text, first = text[declared.end() :], 2
-    header = found[0] if (found := HEADER.search(text)) else ""
-    mark = declared[1] if declared else _separator(header)
-    width = header.count(mark) + 1
-    frame = None
-    while frame is None:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", ParserWarning)
-                frame = pd.read_csv(
-                    io.StringIO(text, newline=""),
-                    sep=mark,
-                    engine="python",  # strict about quotes, where the other is not
-                    header=None,
-                    names=range(width),
-                    index_col=False,
-                    dtype=str,
-                    keep_default_na=False,
-                    skip_blank_lines=False,
-                )
-        except ParserWarning:  # the first record is wider
-            width += 1
-        except ParserError as error:
-            if not (seen := TOO_WIDE.search(str(error))):
-                line = first + _broken_line(text, mark)
-                raise InputDataError(
-                    f"{name}, line {line}: no CSV ({error})."
-                ) from error
-            width = int(seen[1])
-    breaks = np.ones(len(frame), dtype=np.int64)
-    if '"' in text:  # line breaks inside of cells
-        inside = frame.fillna("").map(lambda cell: len(LINE_BREAK.findall(cell)))
-        breaks += inside.sum(axis=1).to_numpy()
-    return frame.set_axis(first + breaks.cumsum() - breaks, axis=0)
-
-
-def _broken_line(text: str, mark: str) -> int:
-    """The line, from 0, in which the first record begins that is no CSV."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=mark)
-    begins = 0
-    with suppress(csv.Error):
-        for _ in reader:
-            begins = reader.line_num
-    return begins
-
-
-def _separator(header: str) -> str:
-    """The mark that the header row has outside of quotes; a comma if several are."""
-    unquoted = re.sub('"[^"]*"', "", header)
-    able = [mark for mark in SEPARATORS if mark in unquoted]
-    return able[0] if len(able) == 1 else ","
+def _check_title(name: str, is_filled: pd.DataFrame, header: list[str]) -> None:
+    """Check that the first line is no title above the header."""
+    num_filled = is_filled.sum(axis=1)
+    if num_filled.iloc[0] > 1 or (num_filled <= 1).all() or _separator_hint(header):
+        return
+    line, then = is_filled.index[0], (num_filled > 1).idxmax()
+    title = short_repr(next(filter(None, header)))
+    raise InputDataError(
+        f"{name}, line {line}: {title} is the only cell, as of a title, and "
+        f"line {then} has several; the names of the columns come first. Take out the "
+        "lines above them."
+    )
 
 
 def _check_rows(

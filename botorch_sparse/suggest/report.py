@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,8 @@ from botorch_sparse.command_line import say
 from botorch_sparse.command_line.csv_cells import number, spreadsheet_form
 from botorch_sparse.strategies import History, Objective
 from botorch_sparse.suggest.candidate_pool import Pool
+from botorch_sparse.suggest.csv_reader import TextTable
+from botorch_sparse.suggest.odd_values import notes_on
 from botorch_sparse.suggest.outcome_options import kind_of
 from botorch_sparse.suggest.proposed_rows import ProposedRows
 from botorch_sparse.suggest.results import Results
@@ -21,6 +24,8 @@ FEW_CATEGORIES = 5
 FEW_ROWS = 5
 # Columns that are printed as they were read, at most.
 MAX_COLUMNS = 30
+# Columns of candidates whose odd values are named, at most.
+MAX_ODD = 3
 # Rows of a front that are printed at most.
 MAX_FRONT = 20
 # Parts of names of columns that number the rows.
@@ -38,7 +43,7 @@ def note_columns(
 ) -> None:
     """Print how columns were read, and which of them may mean something else."""
     name, num = pool.text.name, len(pool)
-    for line in _read_lines(pool):
+    for line in _read_lines(pool, ignored):
         say(line)
     for target, outcome in zip(pool.outcome_columns, pool.outcomes, strict=True):
         if target in pool.text.columns.keys() - {*ignored} and not one_file:
@@ -58,22 +63,77 @@ def note_columns(
             say(_category_note(pool, column))
 
 
-def _read_lines(pool: Pool) -> Iterator[str]:
-    """How each feature was read, a line each; many like them in one."""
-    for column, values in [*pool.features.items()][:MAX_COLUMNS]:
-        name = f"read: {short_repr(column)}:"
-        if isinstance(values, list):
-            kinds = pool.categories[column]
-            yield f"{name} {len(kinds)} categories, {short_list(kinds, 4)}."
-            continue
-        unit = pool.text.units.get(column)
-        unit = "" if unit is None else f" {unit}"
-        if values.min() < values.max():
-            yield f"{name} numbers from {values.min():.6g} to {values.max():.6g}{unit}."
-        else:
-            yield f"{name} the number {values[0]:.6g}{unit} in all rows."
+def _read_lines(pool: Pool, ignored: Collection[str]) -> Iterator[str]:
+    """How the file and each column was read, a line each; many features in one."""
+    yield from _file_lines(pool.text)
+    if pool.key is not None:
+        yield f"read: {short_repr(pool.key)}: names the rows (--key)."
+    for column in [*pool.features][:MAX_COLUMNS]:
+        yield f"read: {short_repr(column)}: {_what_was_read(pool, column)}."
     if (more := len(pool.features) - MAX_COLUMNS) > 0:
         yield f"read: and {more} more features."
+    if ignored:
+        yield f"read: {short_list(ignored)}: left out (--ignore)."
+
+
+def _file_lines(text: TextTable) -> Iterator[str]:
+    """How a file was read, where that is no matter of course."""
+    for note in text.notes:
+        yield f"read: {text.name}: {note}."
+
+
+def _what_was_read(pool: Pool, column: str) -> str:
+    """The kind of a feature: its categories, or its numbers' range."""
+    values, text = pool.features[column], pool.text
+    if isinstance(values, list):
+        kinds = pool.categories[column]
+        return f"{len(kinds)} categories, {short_list(kinds, 4)}"
+    if column in text.dates:
+        first, last = text.typed[column].iloc[[values.argmin(), values.argmax()]]
+        return f"dates from {first.strip()} to {last.strip()}, as days"
+    return _range(values.tolist(), text.units.get(column), "in all rows")
+
+
+def _range(values: Sequence[float], unit: str | None, all_rows: str) -> str:
+    """The range of some numbers, with their unit."""
+    low, high = np.nanmin(values), np.nanmax(values)
+    unit = "" if unit is None else f" {unit}"
+    if low < high:
+        return f"numbers from {low:.6g} to {high:.6g}{unit}"
+    return f"the number {low:.6g}{unit} {all_rows}"
+
+
+def note_results(pool: Pool, results: Results) -> None:
+    """Print how the outcomes were read, and which values may be mistakes."""
+    for line in chain.from_iterable(map(_file_lines, results.texts)):
+        say(line)
+    values = np.array([*results.values, *results.point_values], dtype=float)
+    lines, texts = [*results.lines, *results.beside], results.texts
+    points = [*results.rows, *(tuple(point.values()) for point in results.points)]
+    for column, outcome, each in zip(
+        pool.outcome_columns, pool.outcomes, values.T, strict=bool(len(values))
+    ):
+        units = [text.units[column] for text in texts if column in text.units]
+        if num := int(np.isfinite(each).sum()):
+            what = _range(each.tolist(), next(iter(units), None), "in all of them")
+            kind = f"the {kind_of(outcome)}, in {num} result{'s' * (num > 1)}"
+            say(f"read: {short_repr(column)}: {kind}, {what}.")
+        for note in notes_on(column, each.tolist(), lines.__getitem__, points):
+            say(f"note: {note}.")
+    for line in _odd_features(pool):
+        say(line)
+
+
+def _odd_features(pool: Pool) -> Iterator[str]:
+    """Notes on numbers of the candidates that lie far from all others."""
+    notes = (
+        note
+        for column, values in pool.features.items()
+        if not isinstance(values, list)
+        for note in notes_on(column, values.tolist(), pool.text.place)
+    )
+    for note in islice(notes, MAX_ODD):
+        yield f"note: {pool.text.name}: {note}."
 
 
 def _category_note(pool: Pool, column: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.argument_checks import short_repr
+from botorch_sparse.argument_checks import near_hint, short_repr
 from botorch_sparse.command_line.csv_cells import (
     DATE,
     cells_agree,
@@ -33,6 +33,8 @@ from botorch_sparse.suggest.outcome_options import kind_of
 # A tenth of a column's different values has one digit less than the others by chance.
 # Where more than this share is as short as a cell, the cell is not taken for rounded.
 SHORT = 0.15
+# Among so many keys no similar one is looked for, which takes seconds.
+MANY_KEYS = 100_000
 
 
 def check_no_results(pool: Pool, ignored: Sequence[str]) -> None:
@@ -98,7 +100,12 @@ def check_keys(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
         cells = [text.columns[name][i] for name in pool.outcome_columns]
         is_silent = all(map(has_no_value, cells))
         if not is_silent and not pool.has_features(text.columns, i):
-            raise unusable(text, i, pool, "correct the key, or leave the row out")
+            near = near_hint(keys[i], pool.row_of_key) if len(pool) < MANY_KEYS else ""
+            advice = (
+                "correct the key; or if the row is gone from the candidates, keep its "
+                "features in the results, and it counts as before"
+            )
+            raise unusable(text, i, pool, f"{advice}.{near}")
 
 
 def _has_others(text: TextTable, i: int, row: int, pool: Pool) -> bool:
@@ -131,7 +138,7 @@ def unusable(text: TextTable, i: int, pool: Pool, advice: str) -> InputDataError
             f"{text.name} do not fit it either (column {short_repr(column)}: {reason})"
         )
         column = pool.key
-    return text.error(i, column, f"{reason}; {advice}.")
+    return text.error(i, column, f"{reason}; {advice}{'.' * advice[-1].isalpha()}")
 
 
 def check_features(text: TextTable, rows: Sequence[int], pool: Pool) -> None:

@@ -89,7 +89,9 @@ class Results:
         silent: Failed results of no row of the pool, in messages.
         doubles: Results that an earlier file has too, in messages.
         others: All results that are of no row of the pool.
+        lines: The `n` measurements of rows, in messages.
         is_one: Whether there is one file at most, which messages need not name.
+        texts: The files.
     """
 
     name: str
@@ -103,7 +105,9 @@ class Results:
     silent: list[str] = field(default_factory=list)
     doubles: list[str] = field(default_factory=list)
     others: list[Measurement] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
     is_one: bool = True
+    texts: Sequence[TextTable] = ()
 
     def __len__(self) -> int:
         return len(self.values) + len(self.point_values)
@@ -138,8 +142,14 @@ def read_results(
                 "leave --results out for a first batch."
             )
         unitless = pool.text.columns.keys() - pool.text.units.keys()
-        unitless -= {*pool.outcome_columns}
-        text = read_table(path, key=pool.key, decimal=decimal, unitless=unitless)
+        unitless -= {*pool.outcome_columns, *pool.text.dates}
+        text = read_table(
+            path,
+            key=pool.key,
+            decimal=decimal,
+            unitless=unitless,
+            may_be_dates=pool.text.dates.__contains__,
+        )
         _check_units(text, [pool.text, *texts], [*pool.features, *pool.outcome_columns])
         texts.append(text)
         if texts[-1].columns:
@@ -292,6 +302,7 @@ def _sorted_out(
         ", ".join(text.name for text in texts) or "the results",
         rows=[m.row for m in inside],
         values=[_values(m, pool) for m in inside],
+        lines=places(inside),
         failed=[m.row for m in of_rows if m.has_no_value],
         points=[{name: m.get(name) for name in pool.features} for m in beside],
         point_values=[_values(m, pool) for m in beside],
@@ -301,6 +312,7 @@ def _sorted_out(
         doubles=doubles,
         others=others,
         is_one=is_one,
+        texts=texts,
     )
 
 

@@ -41,7 +41,7 @@ from botorch_sparse.suggest.proposed_rows import (
     write_proposed,
     write_whole,
 )
-from botorch_sparse.suggest.report import note_columns, report
+from botorch_sparse.suggest.report import note_columns, note_results, report
 from botorch_sparse.suggest.result_checks import check_known_before, check_no_results
 from botorch_sparse.suggest.results import read_results
 from botorch_sparse.suggest.selection import (
@@ -107,6 +107,7 @@ def _suggest(args: argparse.Namespace) -> None:
         write_proposed(args.state, pool, waiting)
     if not args.quiet:
         note_columns(pool, args.text, args.ignore, one_file=one_file)
+        note_results(pool, results)
         report(pool, results, proposed, len(rows), history, excluded)
 
 

@@ -92,12 +92,22 @@ REFUSED = [
     ('a,b\n"1\n1",2\n"2"x,"3\n4,"5\n', "line 4: no CSV"),
     ('sep=;\na;b\n1;"2\n3;4\n', "line 3: no CSV"),
     ("a,b\n1," + "x" * 200_000, "line 2: no CSV"),
-    (b"a,b\n1,\xe9\n", r"line 2: byte 0xe9 is no UTF-8"),
-    (b"a,b\n" + b"1,2\n" * 9999 + b"1,\xff\n", r"line 10001: byte 0xff is no"),
-    ("a,b\n1,2\n".encode("utf-16"), "line 1: byte 0xff is no UTF-8"),
+    (b"a,b\n1,\x81\n", r"line 2: byte 0x81 is no UTF-8"),
+    (b"a,b\n" + b"1,2\n" * 9999 + b"1,\x9d\n", r"line 10001: byte 0x9d is no"),
+    ("a,b\n°C,2\n".encode() + b"1,\xff\n", "line 3: byte 0xff is no UTF-8"),
+    ("a,b\n1,2\n".encode("utf-16-le"), "line 3: there are 1 cells"),
+    ("a,b\n1,2\n".encode("utf-16") + b"x", "line 3: byte 0x78 is no UTF-16"),
     ("id;heat, C\na;1.5\n", r"line 2: there are 1 cells.*semicolons"),
     ("id;heat\tC\na\tb,1\n", r"There are semicolons and tabs in .* with"),
-    (b"\xd0\xcf\x11\xe0\xa1", r"table\.csv is a spreadsheet.*; save it as CSV"),
+    (
+        b"\xd0\xcf\x11\xe0\xa1",
+        r"table\.csv is a spreadsheet of.*; save it as .xlsx, or as CSV",
+    ),
+    (
+        "Results of May\n\nid,loss\na,1\n",
+        "line 1: 'Results of May' is .* title, and line 3",
+    ),
+    (";;\nMay;;\nid;b;loss\na;1;2\n", "line 2: 'May' is the only cell"),
 ]
 
 
@@ -118,7 +128,12 @@ def test_files_that_cannot_be_read(read: Read, tmp_path: Path) -> None:
         path = tmp_path / "bad.csv.gz"
         path.write_bytes(content)
         refused(r"bad\.csv\.gz cannot be read", read_table, path)
-    refused(r"table\.XLSX is a .*; save it as CSV", read, b"PK\x03\x04", "table.XLSX")
+    refused(
+        r"table\.XLSX is an archive.*; save the table as CSV",
+        read,
+        b"PK\x03\x04",
+        "table.XLSX",
+    )
     assert read(b"a\tb\n1\t2\n", "table.xls").columns == {"a": ["1"], "b": ["2"]}
 
 

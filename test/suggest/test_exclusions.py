@@ -98,7 +98,7 @@ def test_what_was_read_is_said(lab: Laboratory) -> None:
     said = lab().said
     assert "read: 'heat': numbers from 20" in said
     assert "read: 'solvent': 3 categories, 'water', 'oil', 'gas, wet'." in said
-    assert "read: 'id'" not in said
+    assert "read: 'id': names the rows (--key)." in said
     assert not lab("--quiet").said
     lab.write("pool.csv", lines("id,x,y", "c{0},{0},7", 9))
     assert "read: 'y': the number 7 in all rows." in lab().said

@@ -1,0 +1,196 @@
+"""The records of a file as people save tables: CSV in some encoding, or .xlsx."""
+
+import csv
+import gzip
+import io
+import re
+import warnings
+import zipfile
+import zlib
+from contextlib import suppress
+from datetime import date, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from botorch.exceptions import InputDataError
+from pandas.errors import ParserError, ParserWarning
+
+from botorch_sparse.argument_checks import short_list
+
+# The marks between cells, by their names in messages.
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+# The first bytes of .xlsx, which is an archive, and of older spreadsheets.
+ARCHIVE = b"PK\x03\x04"
+OLD_SPREADSHEET = b"\xd0\xcf\x11\xe0"
+# Encodings by the first bytes, and what programs on Windows write without a mark.
+MARKED = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+WINDOWS = "cp1252"
+# A first line that tells a spreadsheet the mark between cells.
+DECLARED = re.compile(r'"?sep=([^"\r\n])"?[,;\t]*(?:\r?\n|\Z)', re.IGNORECASE)
+# The first line with more than separators.
+HEADER = re.compile(r"^[^\r\n]*[^\s,;][^\r\n]*", re.MULTILINE)
+LINE_BREAK = re.compile(r"\r\n?|\n")
+# How pandas reports a record with more cells than it was told.
+TOO_WIDE = re.compile(r"Expected \d+ fields in line \d+, saw (\d+)")
+
+
+def read_records(path: Path, name: str) -> tuple[pd.DataFrame, list[str]]:
+    """All records of a file, and how it was read where that is no matter of course.
+
+    Args:
+        path: CSV, plain or gzip, or .xlsx, of which the first sheet with cells is read.
+        name: The file in messages.
+
+    Returns:
+        The cells as text by the lines in which their records begin, from 1; NaN where
+        there is no cell. And texts for messages.
+
+    Raises:
+        InputDataError: If the file cannot be read.
+    """
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            content = file.read()
+    except FileNotFoundError:
+        raise InputDataError(f"There is no file {name}.") from None
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputDataError(f"{name} cannot be read: {reason}.") from error
+    if content.startswith(ARCHIVE):
+        return _sheet(content, name)
+    if content.startswith(OLD_SPREADSHEET):
+        raise InputDataError(
+            f"{name} is a spreadsheet of an older form; save it as .xlsx, or as CSV in "
+            "UTF-8, and name that file."
+        )
+    text, notes = _decoded(content, name)
+    return _records(text, name), notes
+
+
+def _decoded(content: bytes, name: str) -> tuple[str, list[str]]:
+    """The text of a file, and its encoding where that is not UTF-8."""
+    encoding = MARKED.get(content[:2], "utf-8-sig")
+    try:
+        return content.decode(encoding), [encoding.upper()] * (encoding == "utf-16")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        byte = content[error.start]
+    # Text of Windows has no character of UTF-8 that is longer than a byte.
+    rest = content.decode("utf-8", errors="ignore")
+    if encoding != "utf-16" and b"\0" not in content and rest.isascii():
+        with suppress(UnicodeDecodeError):
+            return content.decode(WINDOWS), [f"the encoding of Windows, {WINDOWS}"]
+    raise InputDataError(
+        f"{name}, line {line}: byte {byte:#04x} is no {encoding[:6].upper()}; save the "
+        "file as CSV in UTF-8."
+    )
+
+
+def _sheet(content: bytes, name: str) -> tuple[pd.DataFrame, list[str]]:
+    """The first sheet of an .xlsx file that has cells, and its name if others have."""
+    if find_spec("openpyxl") is None:
+        raise InputDataError(
+            f"{name} is a spreadsheet, which needs openpyxl to be read: pip install "
+            "'botorch_sparse[suggest]'. Or save it as CSV, in UTF-8, and name that "
+            "file."
+        )
+    with warnings.catch_warnings():  # of styles that it does not know
+        warnings.simplefilter("ignore", UserWarning)
+        try:
+            sheets: dict[str, pd.DataFrame] = pd.read_excel(
+                io.BytesIO(content),
+                sheet_name=None,
+                header=None,
+                dtype=object,
+                keep_default_na=False,
+                na_values=[""],
+                engine="openpyxl",
+            )
+        except (KeyError, ValueError, zipfile.BadZipFile) as error:
+            raise InputDataError(
+                f"{name} is an archive, and no .xlsx that can be read; save the table "
+                "as CSV, in UTF-8, and name that file."
+            ) from error
+    filled = [sheet for sheet, frame in sheets.items() if frame.notna().any(axis=None)]
+    if not filled:
+        return pd.DataFrame(), []
+    frame = sheets[filled[0]]
+    texts = frame.map(_cell_text, na_action="ignore").astype(object)
+    notes = []
+    if filled[1:]:
+        others = short_list(filled[1:], 3)
+        notes = [f"sheet {filled[0]!r}; not read: {others}"]
+    lines = np.arange(1, len(texts) + 1)
+    # All records of a sheet are as wide as it is; a header's own cells count alone.
+    return texts.fillna("").set_axis(lines, axis=0), notes
+
+
+def _cell_text(value: Any) -> str:
+    """The value of a cell as text: numbers in full, dates as year, month and day."""
+    if isinstance(value, datetime) and value.time() == datetime.min.time():
+        value = value.date()
+    if isinstance(value, datetime | date):
+        return value.isoformat(*[" "] * isinstance(value, datetime))
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    return str(value)
+
+
+def _records(text: str, name: str) -> pd.DataFrame:
+    """All records by the lines in which they begin; NaN where there is no cell."""
+    first = 1
+    if declared := DECLARED.match(text):
+        text, first = text[declared.end() :], 2
+    header = found[0] if (found := HEADER.search(text)) else ""
+    mark = declared[1] if declared else _separator(header)
+    width = header.count(mark) + 1
+    frame = None
+    while frame is None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", ParserWarning)
+                frame = pd.read_csv(
+                    io.StringIO(text, newline=""),
+                    sep=mark,
+                    engine="python",  # strict about quotes, where the other is not
+                    header=None,
+                    names=range(width),
+                    index_col=False,
+                    dtype=str,
+                    keep_default_na=False,
+                    skip_blank_lines=False,
+                )
+        except ParserWarning:  # the first record is wider
+            width += 1
+        except ParserError as error:
+            if not (seen := TOO_WIDE.search(str(error))):
+                line = first + _broken_line(text, mark)
+                raise InputDataError(
+                    f"{name}, line {line}: no CSV ({error})."
+                ) from error
+            width = int(seen[1])
+    breaks = np.ones(len(frame), dtype=np.int64)
+    if '"' in text:  # line breaks inside of cells
+        inside = frame.fillna("").map(lambda cell: len(LINE_BREAK.findall(cell)))
+        breaks += inside.sum(axis=1).to_numpy()
+    return frame.set_axis(first + breaks.cumsum() - breaks, axis=0)
+
+
+def _broken_line(text: str, mark: str) -> int:
+    """The line, from 0, in which the first record begins that is no CSV."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=mark)
+    begins = 0
+    with suppress(csv.Error):
+        for _ in reader:
+            begins = reader.line_num
+    return begins
+
+
+def _separator(header: str) -> str:
+    """The mark that the header row has outside of quotes; a comma if several are."""
+    unquoted = re.sub('"[^"]*"', "", header)
+    able = [mark for mark in SEPARATORS if mark in unquoted]
+    return able[0] if len(able) == 1 else ","

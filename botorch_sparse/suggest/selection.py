@@ -7,6 +7,7 @@ import math
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -18,7 +19,6 @@ from botorch_sparse.strategies import (
     BBKB,
     Batch,
     Constraint,
-    History,
     ThompsonSampling,
 )
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
@@ -41,23 +41,38 @@ NUM_REFERENCE = 10_000
 Explanation: TypeAlias = tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Selection:
+    """The next rows.
+
+    Attributes:
+        rows: They, as rows of the pool.
+        explained: Predictions and a reason for each.
+        strategy: Which has learned the results; None without results.
+    """
+
+    rows: list[int]
+    explained: list[Explanation]
+    strategy: BBKB | ThompsonSampling | None = None
+
+
 def choose(
     options: Namespace,
     pool: Pool,
     results: Results,
     pending: Sequence[int],
     excluded: Sequence[int] = (),
-) -> tuple[list[int], list[Explanation], History | None]:
-    """The next rows, their explanations, and what was measured so far, if anything."""
+) -> Selection:
+    """The next rows, and what they were chosen by."""
     blank = ("",) * 2 * len(pool.outcomes)
     if len(pool) == 1 and not results.points:  # nothing to compare it with
         done = {*results.rows, *results.failed, *pending, *excluded}
         rows = [] if done else [0]
-        return rows, [(*blank, ONLY)] * len(rows), None
+        return Selection(rows, [(*blank, ONLY)] * len(rows))
     strategy = rebuild(options, pool, results, pending, excluded)
     rows, num_drawn = propose(strategy, options.batch)
     if not len(results):
-        return rows, [(*blank, FIRST)] * len(rows), None
+        return Selection(rows, [(*blank, FIRST)] * len(rows))
     X = strategy.candidates[: len(pool)]
     explained = explain(strategy, pool.outcomes, X, rows, num_drawn)
     is_known = ~strategy.history.Y.reshape(-1, len(pool.outcomes)).isnan().all(0)
@@ -66,7 +81,7 @@ def choose(
         tuple(cell * is_shown for cell, is_shown in zip(each, shown, strict=True))
         for each in explained
     ]
-    return rows, explained, strategy.history
+    return Selection(rows, explained, strategy)
 
 
 def rebuild(

@@ -100,15 +100,17 @@ def _suggest(args: argparse.Namespace) -> None:
         check_no_results(pool, args.ignore)
     proposed = without_results(before, pool, results)
     excluded = excluded_rows(pool, args.exclude, args.decimal)
-    rows, explained, history = choose(args, pool, results, proposed.rows, excluded)
-    _write(format_rows(pool, rows, explained), args.output)
+    chosen = choose(args, pool, results, proposed.rows, excluded)
+    _write(format_rows(pool, chosen.rows, chosen.explained), args.output)
     if args.state is not None:
-        waiting = ProposedRows([*proposed.rows, *rows], proposed.gone)
+        waiting = ProposedRows([*proposed.rows, *chosen.rows], proposed.gone)
         write_proposed(args.state, pool, waiting)
     if not args.quiet:
         note_columns(pool, args.text, args.ignore, one_file=one_file)
         note_results(pool, results)
-        report(pool, results, proposed, len(rows), history, excluded)
+        strategy = chosen.strategy
+        history = None if strategy is None else strategy.history
+        report(pool, results, proposed, len(chosen.rows), history, excluded)
 
 
 def _write(text: str, path: Path | None) -> None:

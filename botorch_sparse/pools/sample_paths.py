@@ -41,6 +41,27 @@ ROWS = 2048
 TOLERANCE = 0.02
 
 
+class Price(NamedTuple):
+    """What candidates cost, and the measured points, which paths improve on."""
+
+    of_rows: Tensor  # `A` positive numbers
+    measured: Tensor  # `n x d` of them, at least one
+
+    def worth(self, f: Tensor, attained: Tensor, rows: Tensor) -> Tensor:
+        """What is maximized, `b x q`: gains divided by the price, losses times it.
+
+        Args:
+            f: `b x q` values.
+            attained: `b` largest values at measured points. Minus infinity leaves a
+                path's values as they are.
+            rows: `q` rows.
+        """
+        known = attained.unsqueeze(-1)
+        gain, price = f - known, self.of_rows[rows].to(f)
+        worth = torch.where(gain > 0, gain / price, gain * price)
+        return worth.where(known > -torch.inf, f)
+
+
 @torch.no_grad()
 def path_maximizers(
     X: Tensor,
@@ -50,6 +71,7 @@ def path_maximizers(
     *,
     levels: Levels = list,
     spread: Tensor | None = None,
+    price: Price | None = None,
     num_features: int = NUM_FEATURES,
     chunk_size: int = ROWS,
     shard: Shard | None = None,
@@ -73,6 +95,7 @@ def path_maximizers(
             the first level, and among candidates where it is minus infinity the next
             one. By default the values of one outcome.
         spread: `b` factors of how far paths are from the means; 1 by default.
+        price: What candidates cost, which the first level is compared by.
         num_features: Random features of each prior.
         chunk_size: Candidates at a time.
         shard: The part of a table that ranks share.
@@ -83,6 +106,8 @@ def path_maximizers(
         for each in posteriors
     ]
     num_levels = len(levels([X.new_zeros(num_paths, 1) for _ in paths]))
+    if price is not None:
+        attained = levels([path(price.measured) for path in paths])[0].amax(-1)
     depth = num_paths if selectable.once else 1
     shape = (num_levels, num_paths, depth)
     # Minus infinity where excluded.
@@ -101,7 +126,10 @@ def path_maximizers(
             whole = torch.cat([rows, rows[-1:].expand(num - len(rows))])
             Z, index = X[whole], (rows + shard.start).expand(num_paths, -1)
             values = [path(Z)[:, : len(rows)] for path in paths]
-            for f, top, at in zip(levels(values), best, ranked, strict=True):
+            ordered = [*levels(values)]
+            if price is not None:
+                ordered[0] = price.worth(ordered[0], attained, rows)
+            for f, top, at in zip(ordered, best, ranked, strict=True):
                 found, order = largest(torch.cat([top, f + closed[rows]], -1), depth)
                 at.copy_(torch.cat([at, index], dim=-1).gather(-1, order))
                 top.copy_(found)

@@ -1,13 +1,20 @@
 """Thompson sampling on sparse posteriors."""
 
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, ClassVar, Unpack
 
+import torch
+from botorch.exceptions import UnsupportedError
 from gpytorch.kernels import Kernel
+from torch import Tensor
+from typing_extensions import override
 
 from botorch_sparse.argument_checks import check_keywords, check_whole
 from botorch_sparse.inducing import InducingPointSampler, PosteriorVarianceSampler
 from botorch_sparse.pools.sample_paths import require_random_features
+from botorch_sparse.strategies.data.costs import Costs
+from botorch_sparse.strategies.data.domain import require_whole
 from botorch_sparse.strategies.model_strategy import (
     ModelOptions,
     ModelStrategy,
@@ -45,6 +52,12 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
     `History.hypervolume` and `History.reference_point` for what came of it. On a box
     violations are a penalty while `optimize_acqf` climbs.
 
+    **Costs.** With the `cost` of each candidate of a table, each path chooses what it
+    gains for its cost; with a `budget` costs count less and less as it is spent, and
+    nothing is proposed that can't be paid. See `botorch_sparse.strategies.data.costs`
+    for the rule. The rows at the start are drawn whatever they cost. An evaluation
+    costs when it is asked for, and nothing any more if it fails or is withdrawn.
+
     Cost, with `A` candidates, `n` evaluations, `m` inducing points and F = 512 random
     features, for each outcome: O(n m^2) and O(A d (m + F)) for each batch, O(A (m + F))
     for each point of it; memory O(A d).
@@ -58,6 +71,8 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
         sampler: A sampler of inducing points of one's own in place of
             `PosteriorVarianceSampler(oversampling)`.
         initial_sampler: See `Surrogate`.
+        cost: `A` positive costs of the candidates of a table, in any unit.
+        budget: What all evaluations may cost together, in that unit; None for no limit.
         **options: Keyword arguments of `ModelStrategy`, such as `seed`, `unique`,
             `bounds` and `refit`.
 
@@ -93,6 +108,8 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
         *,
         sampler: InducingPointSampler | None = None,
         initial_sampler: InducingPointSampler | None = None,
+        cost: Any = None,
+        budget: float | None = None,
         **options: Unpack[ModelOptions],
     ) -> None:
         check_keywords(options, ModelOptions.__annotations__, type(self))
@@ -113,11 +130,51 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
                 require_random_features(kernel, self.domain.dim)
         check_whole("batch_size", batch_size)
         self.batch_size = batch_size
+        if cost is not None:
+            require_whole(self.domain, "ThompsonSampling with cost")
+        self.costs = Costs.of(cost, budget, self.domain.num_rows)
+
+    @property
+    def spent(self) -> float:
+        """What evaluations cost so far, those that are pending included."""
+        return 0.0 if self.costs is None else self.costs.spent(self._paid())
+
+    @property
+    @override
+    def excluded_points(self) -> Collection[int]:
+        excluded = super().excluded_points
+        if self.costs is None:
+            return excluded
+        return {*excluded, *self.costs.beyond(self._paid())}
+
+    def _paid(self) -> Tensor:
+        """Numbers of the points of all evaluations, and of those that are pending."""
+        record = self.record
+        return torch.cat([record.point[~record.is_later], self.pending])
+
+    def _select(self, max_batch_size: int | None) -> list[int]:
+        rows = super()._select(max_batch_size)
+        return rows if self.costs is None else self.costs.affordable(rows, self._paid())
 
     def _select_by_model(self, limit: int) -> list[int]:
         return self.surrogate.maximizers(
-            limit, self._selectable(), self.record, self.generator, self._ask_limit
+            limit,
+            self._selectable(),
+            self.record,
+            self.generator,
+            self._ask_limit,
+            price=None if self.costs is None else self.costs.price(self._paid()),
         )
 
+    @override
+    def _move(self, number: Mapping[int, int]) -> None:
+        if self.costs is not None:
+            raise UnsupportedError(
+                "Costs are of the rows of one table: build another strategy with the "
+                "costs of the new one, and tell it the history."
+            )
+        super()._move(number)
+
     def _config(self) -> dict[str, Any]:
-        return super()._config() | {"batch_size": self.batch_size}
+        costs = {} if self.costs is None else self.costs.config()
+        return super()._config() | {"batch_size": self.batch_size} | costs

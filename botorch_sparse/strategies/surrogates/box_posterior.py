@@ -178,6 +178,7 @@ class BoxPosterior(DomainPosterior):
         generator: torch.Generator,
         continues: ContinueFunction = always_continue,
         joint: JointOutcomes | None = None,
+        price: Tensor | None = None,
     ) -> list[int]:
         chosen = list[int]()
         options = self._options(draw_seed(generator))

@@ -103,12 +103,13 @@ class OutcomeSurrogates:
         record: RunRecord,
         generator: torch.Generator,
         continues: ContinueFunction = always_continue,
+        price: Tensor | None = None,
     ) -> list[int]:
         """Points where paths of all outcomes are best together."""
         views = tuple(part.view for part in self.parts)
         joint = JointOutcomes(views, Preference.of(record))
         return views[0].maximizers(
-            num_paths, selectable, record, generator, continues, joint
+            num_paths, selectable, record, generator, continues, joint, price
         )
 
     def batch(

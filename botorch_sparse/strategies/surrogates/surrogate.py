@@ -202,6 +202,7 @@ class DomainPosterior(ABC):
         generator: torch.Generator,
         continues: ContinueFunction = always_continue,
         joint: "JointOutcomes | None" = None,
+        price: Tensor | None = None,
     ) -> list[int]:
         """Points where sample paths are largest; pending points lower no sample.
 
@@ -216,6 +217,7 @@ class DomainPosterior(ABC):
             continues: See above.
             joint: All outcomes, this one included, and what is wanted of them; None
                 for one objective.
+            price: `A` prices of the rows of a table; see `Costs`.
         """
 
     def clear(self) -> None:  # noqa: B027 (nothing, where nothing is kept)
@@ -366,9 +368,12 @@ class Surrogate:
         record: Evaluations,
         generator: torch.Generator,
         continues: ContinueFunction = always_continue,
+        price: Tensor | None = None,
     ) -> list[int]:
         """Points where sample paths are largest; see `DomainPosterior.maximizers`."""
-        return self.view.maximizers(num_paths, selectable, record, generator, continues)
+        return self.view.maximizers(
+            num_paths, selectable, record, generator, continues, price=price
+        )
 
     def learn(
         self,

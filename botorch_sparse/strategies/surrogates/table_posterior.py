@@ -15,7 +15,7 @@ from typing_extensions import override
 from botorch_sparse.batching.rules import ContinueFunction, Rule, always_continue
 from botorch_sparse.pools.exact_pool import ExactPool
 from botorch_sparse.pools.nystrom_pool import NystromPool
-from botorch_sparse.pools.sample_paths import Levels, path_maximizers
+from botorch_sparse.pools.sample_paths import Levels, Price, path_maximizers
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows
 from botorch_sparse.pools.table_batch import TableBatch
 from botorch_sparse.posteriors import NystromPosterior
@@ -138,16 +138,23 @@ class TablePosterior(DomainPosterior):
         generator: torch.Generator,
         continues: ContinueFunction = always_continue,
         joint: JointOutcomes | None = None,
+        price: Tensor | None = None,
     ) -> list[int]:
         posteriors = [self.posterior_of(record)]
         if joint is not None:
             posteriors = [view.posterior for view in joint.views]
         device, chosen = self.pool.X.device, list[int]()
+        of_rows = None
+        if price is not None:
+            measured = self.source.inputs(record.points(record.point.unique()))
+            of_rows = Price(price.to(device), measured)
         with manual_seed(draw_seed(generator)):
             for start in range(0, num_paths, MOST_PATHS):
                 num = min(num_paths - start, MOST_PATHS)
                 left = selectable.without(chosen) if selectable.once else selectable
-                chosen += self._path_maximizers(num, left.to(device), posteriors, joint)
+                chosen += self._path_maximizers(
+                    num, left.to(device), posteriors, joint, of_rows
+                )
         return chosen
 
     def _path_maximizers(
@@ -156,6 +163,7 @@ class TablePosterior(DomainPosterior):
         selectable: SelectableRows,
         posteriors: list[NystromPosterior | None],
         joint: JointOutcomes | None,
+        price: Price | None,
     ) -> list[int]:
         """Candidates for some paths, in one pass, by torch's own randomness."""
         X, levels, spread = self.pool.X, cast(Levels, list), None
@@ -173,6 +181,7 @@ class TablePosterior(DomainPosterior):
             selectable,
             levels=levels,
             spread=spread,
+            price=price,
             shard=self.pool.shard,
         )
 

@@ -20,8 +20,9 @@ from botorch_sparse.pools.nystrom_pool import MAX_MEMORY
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.strategies.core.strategy import Strategy
 from botorch_sparse.strategies.data.box import DomainOptions
-from botorch_sparse.strategies.data.domain import Domain, domain_of
+from botorch_sparse.strategies.data.domain import Domain, TableDomain, domain_of
 from botorch_sparse.strategies.data.feedback import read_points
+from botorch_sparse.strategies.data.initial_design import check_design, spread_rows
 from botorch_sparse.strategies.data.outcomes import Outcome
 from botorch_sparse.strategies.data.run_record import BatchRecord
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
@@ -49,6 +50,7 @@ class ModelOptions(DomainOptions, total=False):
 
     mean_module: Mean | None
     num_initial: int | None
+    initial_design: str
     refit: RefitSchedule | None
     optimizer_options: Mapping[str, Any] | None
     unique: bool | None
@@ -86,9 +88,10 @@ class ModelStrategy(Strategy, Generic[S]):
       the constant above.
     - `num_initial`: Points before the posterior is used: 1 with a kernel (Algorithm 1
       of the papers), else `2 d`, at least 5, on a table at most 20; whole batches where
-      these have a size. They are drawn uniformly from a table; on a continuous domain
-      they are Sobol's, or random ones where there are constraints. Data told before the
-      first `ask` count.
+      these have a size. Data told before the first `ask` count.
+    - `initial_design`: How these points are drawn from a table: `"random"`, uniformly,
+      or `"k-means++"`, far from each other and from what was told. On a continuous
+      domain they are Sobol's, or random ones where there are constraints.
     - `refit`: When hyperparameters are fitted again, at the ends of batches. Never with
       a kernel; else when data grew by a fifth. A kernel's noise is fitted down to 1e-4
       of its prior variance, or to half of `lam` where that is less.
@@ -102,8 +105,9 @@ class ModelStrategy(Strategy, Generic[S]):
         surrogate: From the domain and the settings to what learns: a value with
             `learn`, `predict`, `posterior`, `model`, `inducing`, `certificate`,
             `clear`, `config`, `state_dict` and `of_state`, such as `Surrogate`.
-        mean_module: See above, as the next three.
+        mean_module: See above, as the next four.
         num_initial: See there.
+        initial_design: See there.
         refit: See there.
         optimizer_options: See there.
         unique: Propose each candidate of a table at most once, and none that was
@@ -127,6 +131,7 @@ class ModelStrategy(Strategy, Generic[S]):
         *,
         mean_module: Mean | None = None,
         num_initial: int | None = None,
+        initial_design: str = "random",
         refit: RefitSchedule | None = None,
         optimizer_options: Mapping[str, Any] | None = None,
         unique: bool | None = None,
@@ -154,6 +159,7 @@ class ModelStrategy(Strategy, Generic[S]):
         ]
         self.unique = place.is_unique(unique, is_known=covar_module is not None)
         self.settings = settings[0]
+        self.initial_design = check_design(initial_design, self.domain)
         made = [surrogate(place, each) for each in settings]
         # Those that are equal share all they have.
         self.surrogate = (
@@ -215,9 +221,17 @@ class ModelStrategy(Strategy, Generic[S]):
                 "failed" + ", are evaluated or pending." * self.unique
             )
         if (missing := self._num_initial_missing()) > 0:
-            g, num = self.generator, min(missing, limit)
-            return self.domain.sample(num, g, self.record.add_point, excluded)
+            return self._initial_points(min(missing, limit))
         return self._select_by_model(limit)
+
+    def _initial_points(self, num: int) -> list[int]:
+        """Points before the posterior is asked."""
+        record, excluded, g = self.record, self.excluded_points, self.generator
+        if self.initial_design == "random":
+            return self.domain.sample(num, g, record.add_point, excluded)
+        assert isinstance(self.domain, TableDomain)
+        known = torch.cat([record.different, self.pending])
+        return spread_rows(self.domain, num, g, excluded, record.points(known))
 
     def _largest_batch(self) -> int:
         """Points of a batch at most, those drawn at the start included."""
@@ -287,8 +301,10 @@ class ModelStrategy(Strategy, Generic[S]):
 
     @override
     def _config(self) -> dict[str, Any]:
-        surrogate = self.surrogate.config(self.domain)
-        return super()._config() | {"unique": self.unique} | surrogate
+        config = super()._config() | {"unique": self.unique}
+        if self.initial_design != "random":
+            config["initial_design"] = self.initial_design
+        return config | self.surrogate.config(self.domain)
 
 
 def settings_of(

@@ -15,6 +15,8 @@ HEAT = [20 + 60 * math.sin(i) ** 2 for i in range(NUM)]
 DOSE = [math.cos(7 * i) for i in range(NUM)]
 SOLVENT = ["water", "oil", "gas, wet"]
 HEADER = ["id", "heat", "solvent", "dose", "lid"]
+# Options of the command line that are left out.
+DEFAULTS: dict[str, Any] = {"seed": 0, "first": None, "design": False, "budget": None}
 Table = str | bytes | list[list[Any]]
 
 

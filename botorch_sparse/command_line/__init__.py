@@ -1,14 +1,17 @@
 """What the command lines of `suggest` and of the demo share: options and messages."""
 
 import argparse
+import math
 import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 __all__ = [
     "INTERRUPTED",
     "OneLineParser",
     "positive_int",
+    "positive_number",
     "printable",
     "say",
     "seed_number",
@@ -39,6 +42,14 @@ def positive_int(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 2**63:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
+
+
+def positive_number(text: str) -> float:
+    """A finite number above 0."""
+    with suppress(ValueError):
+        if 0 < (value := float(text)) < math.inf:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
 
 
 def seed_number(text: str) -> int:

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations, product
 from pathlib import Path
 from typing import TypeAlias
 
@@ -38,6 +39,8 @@ class Pool:
         key: The column that names the rows; None if their features do.
         outcomes: What is measured: columns of the results.
         left_out: Why columns of the file are no features, by their names.
+        cost: `A` costs of the rows; None if they are all the same.
+        cost_column: Where these are from.
     """
 
     text: TextTable
@@ -46,6 +49,8 @@ class Pool:
     key: str | None
     outcomes: tuple[Outcome, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)
+    cost: Matrix | None = None
+    cost_column: str | None = None
 
     def __len__(self) -> int:
         return len(self.text)
@@ -204,17 +209,18 @@ def read_pool(
     as_text: Sequence[str] = (),
     ignored: Sequence[str] = (),
     *,
+    cost: str | None = None,
     decimal: str = ".",
 ) -> Pool:
     """The candidates of a file.
 
     Columns without any value are no features, nor is text that differs in nearly
-    each row. Outcomes are columns of the results, and ignored here.
+    each row, nor the `cost`. Outcomes are columns of the results, and ignored here.
 
     Raises:
         InputDataError: If the file or the options cannot be used.
     """
-    _check_options(key, outcomes, as_text, ignored)
+    _check_options(key, outcomes, as_text, ignored, cost)
     no_dates = {*as_text, *ignored, *column_names(outcomes)}
     text = read_table(
         path,
@@ -228,9 +234,10 @@ def read_pool(
             f"{text.name} is empty: a header row and candidates are needed."
         )
     text.need([key] if key is not None else [], "the --key")
+    text.need([cost] if cost is not None else [], "the --cost")
     text.need(as_text, "which --text names")
     text.need(ignored, "which --ignore names")
-    without = {key, *column_names(outcomes), *ignored}
+    without = {key, cost, *column_names(outcomes), *ignored}
     labels = [name for name in text.columns if name not in without]
     features, left_out = _features(text, labels, as_text)
     if key is not None:
@@ -239,7 +246,8 @@ def read_pool(
         table = _table(features)
     except InputDataError as error:
         raise InputDataError(f"{text.name}: {error}") from error
-    pool = Pool(text, features, table, key, outcomes, left_out)
+    costs = None if cost is None else _costs(text, cost)
+    pool = Pool(text, features, table, key, outcomes, left_out, costs, cost)
     if key is None:
         _check_no_twins(pool)
     return pool
@@ -250,17 +258,31 @@ def _check_options(
     outcomes: tuple[Outcome, ...],
     as_text: Sequence[str],
     ignored: Sequence[str],
+    cost: str | None,
 ) -> None:
     """Check that each column has one role."""
     text, ignore = ("--text", as_text), ("--ignore", ignored)
     measured = [(f"--{kind_of(each)}", [str(each.name)]) for each in outcomes]
     roles = [*measured, text, ignore]
-    pairs = [(("--key", [key]), role) for role in roles] + [(text, ignore)]
+    named = [
+        (f"--{x}", [n]) for x, n in (("key", key), ("cost", cost)) if n is not None
+    ]
+    pairs = [*combinations(named, 2), *product(named, roles), (text, ignore)]
     for (first, names), (second, others) in pairs:
         if both := next((name for name in names if name in others), None):
             raise InputDataError(
                 f"Both {first} and {second} name {short_repr(both)}; keep one of them."
             )
+
+
+def _costs(text: TextTable, column: str) -> Matrix:
+    """The costs of all rows, positive."""
+    costs = text.numbers(column)
+    if not (costs > 0).all():
+        row = int((costs <= 0).argmax())
+        reason = f"{short_repr(text.columns[column][row])} is no cost; it has to be"
+        raise text.error(row, column, f"{reason} above 0.")
+    return costs
 
 
 def _table(features: Mapping[str, Sequence[str] | Matrix]) -> CandidateTable:

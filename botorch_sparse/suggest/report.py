@@ -11,7 +11,7 @@ from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line import say
 from botorch_sparse.command_line.csv_cells import number, spreadsheet_form
 from botorch_sparse.strategies import History, Objective
-from botorch_sparse.suggest.candidate_pool import Pool
+from botorch_sparse.suggest.candidate_pool import Matrix, Pool
 from botorch_sparse.suggest.csv_reader import TextTable
 from botorch_sparse.suggest.odd_values import notes_on
 from botorch_sparse.suggest.outcome_options import kind_of
@@ -68,6 +68,10 @@ def _read_lines(pool: Pool, ignored: Collection[str]) -> Iterator[str]:
     yield from _file_lines(pool.text)
     if pool.key is not None:
         yield f"read: {short_repr(pool.key)}: names the rows (--key)."
+    if pool.cost is not None and pool.cost_column is not None:
+        unit = pool.text.units.get(pool.cost_column)
+        what = _range(pool.cost.tolist(), unit, "in all rows")
+        yield f"read: {short_repr(pool.cost_column)}: the cost, {what}."
     for column in [*pool.features][:MAX_COLUMNS]:
         yield f"read: {short_repr(column)}: {_what_was_read(pool, column)}."
     if (more := len(pool.features) - MAX_COLUMNS) > 0:
@@ -171,9 +175,10 @@ def report(
     pool: Pool,
     results: Results,
     proposed: ProposedRows,
-    num_chosen: int,
+    rows: Sequence[int],
     history: History | None = None,
     excluded: Sequence[int] = (),
+    budget: float | None = None,
 ) -> None:
     """Print what was read and proposed, and what is best so far."""
     for note in _notes(pool, results, proposed):
@@ -181,12 +186,14 @@ def report(
     measured, failed = {*results.rows}, {*results.failed} - {*results.rows}
     waiting = {*proposed.rows} - measured - failed
     out = {*excluded} - measured - failed - waiting
-    if not num_chosen:
+    if not rows:
         num_left = len(pool) - len(measured | failed | waiting | out)
-        why = _why_none(num_left, len(failed), len(out))
+        why = _why_none(num_left, len(failed), len(out), budget)
         say(f"note: NO ROW IS PROPOSED: {why}.")
     for line in () if history is None else _best_lines(pool, results, history):
         say(line)
+    if pool.cost is not None:
+        say(_cost_line(pool.cost, results, proposed, rows, budget))
     num_partial = 0
     if history is not None:
         num_partial = int(_measured(pool, history).isna().any(axis=1).sum())
@@ -200,8 +207,29 @@ def report(
     added = "".join(f", {num} {what}" for what, num in others.items() if num)
     say(
         f"{pool.text.name}: {len(pool)} rows, {len(measured)} of them measured{added}; "
-        f"{num_chosen} proposed now."
+        f"{len(rows)} proposed now."
     )
+
+
+def _cost_line(
+    cost: Matrix,
+    results: Results,
+    proposed: ProposedRows,
+    rows: Sequence[int],
+    budget: float | None,
+) -> str:
+    """What measurements cost so far, what the next rows cost, and what is left."""
+    done = [*results.rows, *({*results.failed} - {*results.rows})]
+    beside = [float(cost.mean()) if c is None else c for c in results.point_costs]
+    spent = cost[done].sum() + sum(beside)
+    waiting, new = cost[proposed.rows].sum(), cost[list(rows)].sum()
+    parts = [f"{spent:.6g} spent so far", f"{new:.6g} for these rows"]
+    parts[1:1] = [f"{waiting:.6g} for rows that wait"] * bool(proposed.rows)
+    if budget is not None:
+        parts.append(f"{budget - spent - waiting - new:.6g} of {budget:.6g} left")
+    unknown = results.point_costs.count(None)
+    guess = f" ({unknown} results beside it at the mean cost)" * bool(unknown)
+    return f"cost: {', '.join(parts)}{guess}."
 
 
 def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str]:
@@ -301,8 +329,12 @@ def _new_categories(pool: Pool, results: Results) -> list[str]:
     return list(new)
 
 
-def _why_none(num_left: int, num_failed: int, num_excluded: int) -> str:
+def _why_none(
+    num_left: int, num_failed: int, num_excluded: int, budget: float | None
+) -> str:
     """Why there is nothing to measure next."""
+    if num_left and budget is not None:
+        return "no row that is left can be paid of the --budget"
     if num_left:
         return "the rows that wait for results are enough for now"
     if num_excluded:

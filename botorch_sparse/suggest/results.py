@@ -90,6 +90,7 @@ class Results:
         doubles: Results that an earlier file has too, in messages.
         others: All results that are of no row of the pool.
         lines: The `n` measurements of rows, in messages.
+        point_costs: Costs of the `p` measurements beside the pool; None if unknown.
         is_one: Whether there is one file at most, which messages need not name.
         texts: The files.
     """
@@ -106,6 +107,7 @@ class Results:
     doubles: list[str] = field(default_factory=list)
     others: list[Measurement] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    point_costs: list[float | None] = field(default_factory=list)
     is_one: bool = True
     texts: Sequence[TextTable] = ()
 
@@ -303,6 +305,7 @@ def _sorted_out(
         rows=[m.row for m in inside],
         values=[_values(m, pool) for m in inside],
         lines=places(inside),
+        point_costs=[_cost(m, pool) for m in beside],
         failed=[m.row for m in of_rows if m.has_no_value],
         points=[{name: m.get(name) for name in pool.features} for m in beside],
         point_values=[_values(m, pool) for m in beside],
@@ -314,6 +317,12 @@ def _sorted_out(
         is_one=is_one,
         texts=texts,
     )
+
+
+def _cost(measurement: Measurement, pool: Pool) -> float | None:
+    """What a measurement cost, where its file says so."""
+    cost = number(measurement.get(pool.cost_column or ""))
+    return cost if cost is not None and cost > 0 else None
 
 
 def _values(measurement: Measurement, pool: Pool) -> list[float]:

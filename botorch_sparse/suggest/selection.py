@@ -1,44 +1,30 @@
 """The rows to measure next: chosen, explained, and as CSV.
 
-`options` are `strategy`, `batch` and `seed` of the command line.
+`options` are those of the command line: `strategy`, `batch`, `seed`, `first`, `design`
+and `budget`.
 """
 
-import math
+import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 from botorch.exceptions import InputDataError
-from torch import Tensor
 
-from botorch_sparse.strategies import (
-    BBKB,
-    Batch,
-    Constraint,
-    ThompsonSampling,
-)
-from botorch_sparse.suggest.candidate_pool import Matrix, Pool
+from botorch_sparse.strategies import BBKB, Batch, ThompsonSampling
+from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.outcome_options import Outcome, column_names
+from botorch_sparse.suggest.reasons import FIRST, ONLY, SPREAD, Explanation, explain
 from botorch_sparse.suggest.results import Results
 
 STRATEGIES = {"bbkb": BBKB, "thompson": ThompsonSampling}
 # Columns that are added to the user's own, where there is one outcome.
 ADDED = ("predicted_mean", "predicted_sd", "reason")
 ROW = "row"  # of the pool, from 1, where there is no key
-FIRST = "first batch, drawn at random"
-ONLY = "the only row"
-DRAWN = "drawn at random: few results yet"
-EXPLOITS = "exploits: good predicted value"
-COMPROMISE = "exploits: good predicted values"  # of several outcomes
-EXPLORES = "explores: uncertain here"
-# Rows that the medians of mean and standard deviation are taken over, at most.
-NUM_REFERENCE = 10_000
-# Predicted mean and standard deviation of each outcome, and the reason.
-Explanation: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -70,17 +56,11 @@ def choose(
         rows = [] if done else [0]
         return Selection(rows, [(*blank, ONLY)] * len(rows))
     strategy = rebuild(options, pool, results, pending, excluded)
-    rows, num_drawn = propose(strategy, options.batch)
+    rows, num_drawn = propose(strategy, options.batch, options.first)
     if not len(results):
-        return Selection(rows, [(*blank, FIRST)] * len(rows))
-    X = strategy.candidates[: len(pool)]
-    explained = explain(strategy, pool.outcomes, X, rows, num_drawn)
-    is_known = ~strategy.history.Y.reshape(-1, len(pool.outcomes)).isnan().all(0)
-    shown = [*is_known.repeat_interleave(2).tolist(), True]
-    explained = [
-        tuple(cell * is_shown for cell, is_shown in zip(each, shown, strict=True))
-        for each in explained
-    ]
+        reason = SPREAD if options.design else FIRST
+        return Selection(rows, [(*blank, reason)] * len(rows))
+    explained = explain(strategy, pool, results, rows, num_drawn)
     return Selection(rows, explained, strategy)
 
 
@@ -109,6 +89,9 @@ def rebuild(
             outcomes=pool.outcomes,
             unique=True,
             seed=int(drawn[0]) >> 1,
+            num_initial=options.first,
+            initial_design="k-means++" if options.design else "random",
+            **costs_of(options, pool, results),
         )
     known_rows = {*results.rows, *results.failed, *pending}
     others = [row for row in excluded if row not in known_rows]
@@ -131,10 +114,33 @@ def _naming(name: str) -> Iterator[None]:
         raise InputDataError(f"{name}: {error}") from error
 
 
-def propose(strategy: BBKB | ThompsonSampling, size: int) -> tuple[list[int], int]:
-    """The next rows, or all that are left, and how many of the first are random."""
+def costs_of(options: Namespace, pool: Pool, results: Results) -> dict[str, Any]:
+    """What rows cost, as arguments of a strategy; none without costs.
+
+    Results beside the pool cost what their file says, else the mean of the pool.
+    Measurements that failed cost like others: the budget is less by them.
+    """
+    if pool.cost is None:
+        return {}
+    mean = float(pool.cost.mean())
+    beside = [mean if cost is None else cost for cost in results.point_costs]
+    costs: dict[str, Any] = {"cost": [*pool.cost.tolist(), *beside]}
+    if options.budget is not None:
+        lost = sum(pool.cost[list({*results.failed} - {*results.rows})])
+        costs["budget"] = max(options.budget - lost, sys.float_info.min)
+    return costs
+
+
+def propose(
+    strategy: BBKB | ThompsonSampling, size: int, first: int | None = None
+) -> tuple[list[int], int]:
+    """The next rows, or all that are left, and how many of the first are random.
+
+    No more than are missing of the `first` ones, while some are.
+    """
     known = len(strategy.history) + len(strategy.pending)
     num_drawn = max(0, strategy.settings.num_initial - known)
+    size = min(size, num_drawn) if first is not None and num_drawn else size
     rows: list[int] = []
     while len(rows) < size and not strategy.is_finished:
         batch = strategy.ask(size - len(rows))
@@ -143,74 +149,6 @@ def propose(strategy: BBKB | ThompsonSampling, size: int) -> tuple[list[int], in
         rows += [] if batch.indices is None else batch.indices.tolist()
     is_first = len(strategy.history) == 0
     return rows, len(rows) if is_first else min(num_drawn, len(rows))
-
-
-def explain(
-    strategy: BBKB | ThompsonSampling,
-    outcomes: tuple[Outcome, ...],
-    X: Tensor,
-    rows: Sequence[int],
-    num_drawn: int,
-) -> list[Explanation]:
-    """Predicted mean and standard deviation of each outcome, and the reason, for rows.
-
-    A row is proposed for its bound: mean and two standard deviations in the better
-    direction. It explores if the standard deviation lifts the bound farther above its
-    median over the table than the mean does; else it exploits. Several outcomes are
-    added up, in units of their median standard deviations.
-    """
-    if not rows:
-        return []
-    mean, sd = _predict(strategy, X[rows])
-    reference = X[:: -(-len(X) // NUM_REFERENCE)]
-    usual_mean, usual_sd = (np.median(v, axis=0) for v in _predict(strategy, reference))
-    unit = np.where(usual_sd > 0, usual_sd, 1.0) if len(outcomes) > 1 else 1.0
-    lift = (_worth(outcomes, mean) - _worth(outcomes, usual_mean)) / unit
-    explores = (2.0 * (sd - usual_sd) / unit).sum(axis=1) > lift.sum(axis=1)
-    exploits = EXPLOITS if len(outcomes) == 1 else COMPROMISE
-    reasons = np.where(explores, EXPLORES, exploits).tolist()
-    reasons[:num_drawn] = [DRAWN] * num_drawn
-    return [
-        (*(text for pair in zip(m, s, strict=True) for text in _shown(*pair)), reason)
-        for m, s, reason in zip(mean.tolist(), sd.tolist(), reasons, strict=True)
-    ]
-
-
-def _worth(outcomes: tuple[Outcome, ...], values: Matrix) -> Matrix:
-    """Values of `... x k` outcomes, each larger where it is better.
-
-    A constraint has minus how far it is outside of its limits.
-    """
-    worth = values.copy()
-    for place, outcome in enumerate(outcomes):
-        if isinstance(outcome, Constraint):
-            worth[..., place] -= values[..., place].clip(*outcome.range)
-            worth[..., place] = -abs(worth[..., place])
-        elif outcome.minimize:
-            worth[..., place] *= -1.0
-    return worth
-
-
-def _shown(mean: float, sd: float) -> tuple[str, str]:
-    if math.isnan(sd):  # nothing says its unit yet
-        return f"{mean:.6g}", ""
-    return f"{mean:.{_digits(mean, sd)}g}", f"{sd:.6g}"
-
-
-def _digits(mean: float, sd: float) -> int:
-    """Significant digits of a mean: six, or three of its standard deviation."""
-    if not (mean and sd):
-        return 6
-    return min(max(6, math.ceil(math.log10(abs(mean)) - math.log10(sd)) + 3), 17)
-
-
-def _predict(strategy: BBKB | ThompsonSampling, X: Tensor) -> tuple[Matrix, Matrix]:
-    """Means and standard deviations of `q x d` rows, `q x k`."""
-    mean, sd = (
-        value.detach().cpu().numpy().reshape(len(X), -1)
-        for value in strategy.predict(X) or ()
-    )
-    return mean, sd
 
 
 def added_columns(outcomes: tuple[Outcome, ...]) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from botorch_sparse.command_line import (
     INTERRUPTED,
     OneLineParser,
     positive_int,
+    positive_number,
     say,
     seed_number,
 )
@@ -62,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     try:
         _check_paths(args)
+        _check_costs(args)
         with _one_line_warnings(args.quiet), locked(args.state):
             _suggest(args)
     except KeyboardInterrupt:
@@ -82,6 +84,7 @@ def _suggest(args: argparse.Namespace) -> None:
         outcomes_of(args),
         args.text,
         args.ignore,
+        cost=args.cost,
         decimal=args.decimal,
     )
     _check_names(pool, args.ignore)
@@ -110,7 +113,8 @@ def _suggest(args: argparse.Namespace) -> None:
         note_results(pool, results)
         strategy = chosen.strategy
         history = None if strategy is None else strategy.history
-        report(pool, results, proposed, len(chosen.rows), history, excluded)
+        rows, budget = chosen.rows, args.budget
+        report(pool, results, proposed, rows, history, excluded, budget)
 
 
 def _write(text: str, path: Path | None) -> None:
@@ -131,6 +135,16 @@ def _check_names(pool: Pool, ignored: Collection[str]) -> None:
                 f"{pool.text.name} has a column {name!r}, which the output adds; "
                 f"rename it{key} or leave it out with --ignore {name}."
             )
+
+
+def _check_costs(args: argparse.Namespace) -> None:
+    """Check that a budget has costs, and that the strategy takes them."""
+    if args.budget is not None and args.cost is None:
+        raise InputDataError("--budget needs --cost, the column with the costs.")
+    if args.cost is not None and args.strategy != "thompson":
+        raise InputDataError(
+            f"--cost goes with --strategy thompson; {args.strategy} takes no costs."
+        )
 
 
 def _check_paths(args: argparse.Namespace) -> None:
@@ -172,6 +186,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_tables(parser)
     add = parser.add_argument
+    _add_first_batch(parser)
     add("--strategy", choices=STRATEGIES, default="thompson", help="default: thompson")
     add(
         "--state",
@@ -184,6 +199,36 @@ def _parser() -> argparse.ArgumentParser:
     add("--output", type=Path, metavar="FILE.csv", help="default: standard output")
     add("--quiet", action="store_true", help="print errors alone")
     return parser
+
+
+def _add_first_batch(parser: argparse.ArgumentParser) -> None:
+    """Add the options on the rows at the start, and on costs."""
+    add = parser.add_argument
+    add(
+        "--first",
+        type=positive_int,
+        metavar="N",
+        help="rows that are measured before a model chooses: the first batches have so "
+        "many together (default: 5 to 20, in whole batches)",
+    )
+    add(
+        "--design",
+        action="store_true",
+        help="these rows are spread over the table (default: drawn at random)",
+    )
+    add(
+        "--cost",
+        metavar="COLUMN",
+        help="a column of the candidates with what a measurement of each costs, above "
+        "0. It is no feature; rows are chosen for what they bring for their cost",
+    )
+    add(
+        "--budget",
+        type=positive_number,
+        metavar="NUMBER",
+        help="what all measurements may cost together, those in the results and those "
+        "that wait included; costs count less as it is spent",
+    )
 
 
 def _add_tables(parser: argparse.ArgumentParser) -> None:

@@ -95,5 +95,5 @@ def test_designs_that_there_are_not() -> None:
     X = torch.rand(9, 2)
     with pytest.raises(InputDataError, match="'sobol'; need one of 'random', 'k-m"):
         ThompsonSampling(X, initial_design="sobol")
-    with pytest.raises(InputDataError, match="with bounds; points .* are Sobol's"):
+    with pytest.raises(InputDataError, match=r"with bounds; points .* are Sobol's"):
         ThompsonSampling(bounds=[[0.0], [1.0]], initial_design="k-means++")

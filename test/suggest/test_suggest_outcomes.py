@@ -8,28 +8,20 @@ import math
 import random
 import shlex
 from argparse import ArgumentParser, Namespace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from laboratory import HEAT, NUM, Laboratory, Table, lines, loss
+from laboratory import DEFAULTS, HEAT, NUM, Laboratory, Table, lines, loss
 
 pytest.importorskip("pandas")
 
 from botorch_sparse.strategies import Constraint, Objective
 from botorch_sparse.suggest.candidate_pool import read_pool
 from botorch_sparse.suggest.outcome_options import add_outcome_options, outcomes_of
+from botorch_sparse.suggest.reasons import FIRST
 from botorch_sparse.suggest.results import read_results
-from botorch_sparse.suggest.selection import (
-    ADDED,
-    COMPROMISE,
-    EXPLORES,
-    FIRST,
-    STRATEGIES,
-    explain,
-    rebuild,
-)
+from botorch_sparse.suggest.selection import ADDED, STRATEGIES, rebuild
 
 NAN = math.nan
 TWO = "--minimize loss --target gain --minimize gain"
@@ -169,7 +161,7 @@ def test_predictions_have_columns_for_each_outcome(lab: Laboratory) -> None:
     answer = lab("--results", path, *TWO.split(), "--batch", 5)
     assert [*answer.rows[0]][-5:] == [*names, "reason"]
     pool = read_pool(lab.pool, "id", BOTH)
-    options = Namespace(strategy="thompson", batch=5, seed=0)
+    options = Namespace(strategy="thompson", batch=5, **DEFAULTS)
     strategy = rebuild(options, pool, read_results([path], pool), [])
     rows = [int(key[1:]) for key in answer.ids]
     mean, sd = strategy.predict(strategy.candidates[rows]) or ()
@@ -234,7 +226,9 @@ def test_a_value_that_two_files_have_counts_once(lab: Laboratory) -> None:
         torch.tensor(read.values).nan_to_num(-1), torch.tensor(expected).nan_to_num(-1)
     )
     assert read.doubles == [f"line 3 (key 'c1') of {paths[1]}"]
-    strategy = rebuild(Namespace(strategy="thompson", batch=3, seed=0), pool, read, [])
+    strategy = rebuild(
+        Namespace(strategy="thompson", batch=3, **DEFAULTS), pool, read, []
+    )
     folded = [strategy.record.folded(None, outcome) for outcome in (0, 1)]
     assert [f.Y.tolist() for f in folded] == [[-1, -2, -5], [-4, -5, -7.5]]
     said = lab("--results", *paths, *TWO.split()).said
@@ -405,28 +399,3 @@ def test_results_beside_the_pool_may_lack_outcomes(lab: Laboratory) -> None:
     lab.write("m.csv", f"{header}|old,40,oil,1,2,3,0")
     said = lab("--results", path, *TWO.split()).said
     assert "front: line 2 (key 'old') of the results, 'loss': 3, 'gain': 0." in said
-
-
-def test_reasons_add_up_the_outcomes() -> None:
-    """In units of median sds, 1 and 10; the constraint counts by its violation."""
-    outcomes = (Objective("a", minimize=True), Constraint("b", upper=5.0))
-    #      usual       better a   sd of b    violates b more, less sd of b
-    mean = [
-        [0.0, 15.0],
-        [-3.0, 15.0],
-        [0.0, 15.0],
-        [-1.0, 25.0],
-        [0.0, 5.0],
-        [0.0, -95.0],
-    ]
-    sd = [[1.0, 10.0], [2.0, 10.0], [1.0, 11.0], [1.0, 10.0], [1.0, 14.0], [1.0, 16.0]]
-    tables = [torch.tensor(each).double() for each in (mean, sd)]
-    strategy: Any = SimpleNamespace(
-        predict=lambda X: tuple(t[X[:, 0].long()] for t in tables)
-    )
-    X = torch.tensor([0.0] * 9 + [1, 2, 3, 4, 5]).unsqueeze(-1)
-    explained = explain(strategy, outcomes, X, [9, 10, 11, 12, 13], 0)
-    reasons = [reason for *_, reason in explained]
-    # 2 < 3; 0.2 > 0; 0 = 1 - 1; 0.8 < 1; 1.2 > 1
-    assert reasons == [COMPROMISE, EXPLORES, COMPROMISE, COMPROMISE, EXPLORES]
-    assert explained[0][:4] == ("-3", "2", "15", "10")

@@ -45,6 +45,9 @@ def _said_in_words() -> Iterator[None]:
 
 
 if TYPE_CHECKING:
+    # The logarithm of expected improvement, in standard deviations.
+    from botorch.acquisition.analytic import _log_ei_helper as log_ei_helper
+
     # The parts of `loo_cv` that say nothing of an exact GP: from means and variances of
     # all observations to BoTorch's results.
     from botorch.cross_validation import _build_loo_posterior as build_loo_posterior
@@ -72,6 +75,7 @@ __all__ = [
     "GaussianLikelihoodBase",
     "build_loo_posterior",
     "fit_fallback",
+    "log_ei_helper",
     "reshape_to_loo_cv_format",
     "untransform_loo_results",
 ]

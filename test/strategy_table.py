@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from botorch_sparse.strategies import (
     BKB,
     GPBUCB,
     GPUCB,
+    ExpectedImprovement,
     RandomSearch,
     Strategy,
     ThompsonSampling,
@@ -87,10 +89,10 @@ def _gp(cls: type[Strategy], **kwargs: Any) -> Callable[..., Strategy]:
     return build
 
 
-def _thompson(**overrides: Any) -> Strategy:
+def _sized(cls: type[Strategy], **overrides: Any) -> Strategy:
     arguments = {"candidates": make_candidates(), "covar_module": make_kernel()}
     plain = {"lam": 1e-2, "batch_size": 6}
-    return ThompsonSampling(**arguments | plain | overrides)
+    return cls(**arguments | plain | overrides)
 
 
 def _inferred(cls: type[Strategy], **kwargs: Any) -> Callable[..., Strategy]:
@@ -115,7 +117,8 @@ TABLE: dict[str, Callable[..., Strategy]] = {
     "gpucb": _gp(GPUCB),
     "gpbucb-product": _gp(GPBUCB, rule="product"),
     "gpbucb-sum": _gp(GPBUCB, rule="sum"),
-    "thompson": _thompson,
+    "thompson": partial(_sized, ThompsonSampling),
+    "improvement": partial(_sized, ExpectedImprovement),
     "random": _random,
 }
 # Kernel, noise and mean are fitted to the feedback.
@@ -125,10 +128,12 @@ INFERRED: dict[str, Callable[..., Strategy]] = {
     "gpucb": _inferred(GPUCB),
     "gpbucb": _inferred(GPBUCB),
     "thompson": _inferred(ThompsonSampling, batch_size=4),
+    "improvement": _inferred(ExpectedImprovement, batch_size=4),
 }
 BATCHED = ["bbkb-global", "bbkb-global-local", "gpbucb-product", "gpbucb-sum"]
+NO_BOUND = ("thompson", "improvement", "random")
 # Those that choose by an upper confidence bound.
-GP = [name for name in TABLE if name not in ("thompson", "random")]
+GP = [name for name in TABLE if name not in NO_BOUND]
 
 
 def unending(name: str, **overrides: Any) -> Strategy:

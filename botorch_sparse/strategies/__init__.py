@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from botorch_sparse.strategies.data.outcomes import Constraint, Objective
     from botorch_sparse.strategies.data.row_matching import RowIndex
     from botorch_sparse.strategies.data.run_record import BatchRecord
+    from botorch_sparse.strategies.expected_improvement import ExpectedImprovement
     from botorch_sparse.strategies.gpbucb import GPBUCB
     from botorch_sparse.strategies.gpucb import GPUCB
     from botorch_sparse.strategies.gssbo import GSSBO, RSSBO
@@ -46,6 +47,7 @@ __all__ = [
     "Best",
     "CandidateTable",
     "Constraint",
+    "ExpectedImprovement",
     "History",
     "Objective",
     "Pareto",

@@ -1,6 +1,6 @@
 """Strategies that learn a posterior, and choose by it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, Unpack
 
 import torch
@@ -20,7 +20,13 @@ from botorch_sparse.pools.nystrom_pool import MAX_MEMORY
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.strategies.core.strategy import Strategy
 from botorch_sparse.strategies.data.box import DomainOptions
-from botorch_sparse.strategies.data.domain import Domain, TableDomain, domain_of
+from botorch_sparse.strategies.data.costs import Costs
+from botorch_sparse.strategies.data.domain import (
+    Domain,
+    TableDomain,
+    domain_of,
+    require_whole,
+)
 from botorch_sparse.strategies.data.feedback import read_points
 from botorch_sparse.strategies.data.initial_design import check_design, spread_rows
 from botorch_sparse.strategies.data.outcomes import Outcome
@@ -110,6 +116,11 @@ class ModelStrategy(Strategy, Generic[S]):
         initial_design: See there.
         refit: See there.
         optimizer_options: See there.
+        cost: `A` positive costs of the candidates of a table, for strategies that weigh
+            them; see `Costs`. An evaluation costs when it is asked for, and nothing any
+            more if it fails or is withdrawn.
+        budget: What all evaluations may cost together; None for no limit. Nothing is
+            proposed that can't be paid.
         unique: Propose each candidate of a table at most once, and none that was
             evaluated: what finds the best one, unless noise is large. By default so
             where the kernel is inferred; with a kernel candidates may come again, as
@@ -132,6 +143,8 @@ class ModelStrategy(Strategy, Generic[S]):
         mean_module: Mean | None = None,
         num_initial: int | None = None,
         initial_design: str = "random",
+        cost: Any = None,
+        budget: float | None = None,
         refit: RefitSchedule | None = None,
         optimizer_options: Mapping[str, Any] | None = None,
         unique: bool | None = None,
@@ -160,6 +173,9 @@ class ModelStrategy(Strategy, Generic[S]):
         self.unique = place.is_unique(unique, is_known=covar_module is not None)
         self.settings = settings[0]
         self.initial_design = check_design(initial_design, self.domain)
+        if cost is not None:
+            require_whole(self.domain, f"{type(self).__name__} with cost")
+        self.costs = Costs.of(cost, budget, self.domain.num_rows)
         made = [surrogate(place, each) for each in settings]
         # Those that are equal share all they have.
         self.surrogate = (
@@ -195,6 +211,24 @@ class ModelStrategy(Strategy, Generic[S]):
         return outcomes.signed_rows(mean), sd
 
     @property
+    def spent(self) -> float:
+        """What evaluations cost so far, those that are pending included."""
+        return 0.0 if self.costs is None else self.costs.spent(self._paid())
+
+    @property
+    @override
+    def excluded_points(self) -> Collection[int]:
+        excluded = super().excluded_points
+        if self.costs is None:
+            return excluded
+        return {*excluded, *self.costs.beyond(self._paid())}
+
+    def _paid(self) -> Tensor:
+        """Numbers of the points of all evaluations, and of those that are pending."""
+        record = self.record
+        return torch.cat([record.point[~record.is_later], self.pending])
+
+    @property
     def posterior(self) -> Any:
         """The Nystrom posterior that batches are chosen with; None before any.
 
@@ -221,8 +255,12 @@ class ModelStrategy(Strategy, Generic[S]):
                 "failed" + ", are evaluated or pending." * self.unique
             )
         if (missing := self._num_initial_missing()) > 0:
-            return self._initial_points(min(missing, limit))
-        return self._select_by_model(limit)
+            chosen = self._initial_points(min(missing, limit))
+        else:
+            chosen = self._select_by_model(limit)
+        if self.costs is None:
+            return chosen
+        return self.costs.affordable(chosen, self._paid())
 
     def _initial_points(self, num: int) -> list[int]:
         """Points before the posterior is asked."""
@@ -284,6 +322,11 @@ class ModelStrategy(Strategy, Generic[S]):
 
     @override
     def _move(self, number: Mapping[int, int]) -> None:
+        if self.costs is not None:
+            raise UnsupportedError(
+                "Costs are of the rows of one table: build another strategy with the "
+                "costs of the new one, and tell it the history."
+            )
         self.surrogate = self.surrogate.moved(
             self.domain, number, self.record, self._num_learned
         )
@@ -304,6 +347,8 @@ class ModelStrategy(Strategy, Generic[S]):
         config = super()._config() | {"unique": self.unique}
         if self.initial_design != "random":
             config["initial_design"] = self.initial_design
+        if self.costs is not None:
+            config |= self.costs.config()
         return config | self.surrogate.config(self.domain)
 
 

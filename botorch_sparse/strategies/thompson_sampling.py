@@ -1,20 +1,13 @@
 """Thompson sampling on sparse posteriors."""
 
-from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, ClassVar, Unpack
 
-import torch
-from botorch.exceptions import UnsupportedError
 from gpytorch.kernels import Kernel
-from torch import Tensor
-from typing_extensions import override
 
 from botorch_sparse.argument_checks import check_keywords, check_whole
 from botorch_sparse.inducing import InducingPointSampler, PosteriorVarianceSampler
 from botorch_sparse.pools.sample_paths import require_random_features
-from botorch_sparse.strategies.data.costs import Costs
-from botorch_sparse.strategies.data.domain import require_whole
 from botorch_sparse.strategies.model_strategy import (
     ModelOptions,
     ModelStrategy,
@@ -123,6 +116,8 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
                 initial_sampler=initial_sampler,
                 embeds=False,
             ),
+            cost=cost,
+            budget=budget,
             **options,
         )
         for kernel, _ in settings_of(covar_module, lam, len(self.record.outcomes)):
@@ -130,31 +125,6 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
                 require_random_features(kernel, self.domain.dim)
         check_whole("batch_size", batch_size)
         self.batch_size = batch_size
-        if cost is not None:
-            require_whole(self.domain, "ThompsonSampling with cost")
-        self.costs = Costs.of(cost, budget, self.domain.num_rows)
-
-    @property
-    def spent(self) -> float:
-        """What evaluations cost so far, those that are pending included."""
-        return 0.0 if self.costs is None else self.costs.spent(self._paid())
-
-    @property
-    @override
-    def excluded_points(self) -> Collection[int]:
-        excluded = super().excluded_points
-        if self.costs is None:
-            return excluded
-        return {*excluded, *self.costs.beyond(self._paid())}
-
-    def _paid(self) -> Tensor:
-        """Numbers of the points of all evaluations, and of those that are pending."""
-        record = self.record
-        return torch.cat([record.point[~record.is_later], self.pending])
-
-    def _select(self, max_batch_size: int | None) -> list[int]:
-        rows = super()._select(max_batch_size)
-        return rows if self.costs is None else self.costs.affordable(rows, self._paid())
 
     def _select_by_model(self, limit: int) -> list[int]:
         return self.surrogate.maximizers(
@@ -166,15 +136,5 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
             price=None if self.costs is None else self.costs.price(self._paid()),
         )
 
-    @override
-    def _move(self, number: Mapping[int, int]) -> None:
-        if self.costs is not None:
-            raise UnsupportedError(
-                "Costs are of the rows of one table: build another strategy with the "
-                "costs of the new one, and tell it the history."
-            )
-        super()._move(number)
-
     def _config(self) -> dict[str, Any]:
-        costs = {} if self.costs is None else self.costs.config()
-        return super()._config() | {"batch_size": self.batch_size} | costs
+        return super()._config() | {"batch_size": self.batch_size}

@@ -21,6 +21,7 @@ from botorch_sparse.strategies import (
     BBKB,
     Best,
     Constraint,
+    ExpectedImprovement,
     Objective,
     ThompsonSampling,
 )
@@ -44,10 +45,12 @@ NUM_NEAREST = 2
 NUM_DRAWS = 1024
 # Predicted mean and standard deviation of each outcome, and the reason.
 Explanation: TypeAlias = tuple[str, ...]
+# Strategies that learn a posterior of a table.
+Learner: TypeAlias = BBKB | ExpectedImprovement | ThompsonSampling
 
 
 def explain(
-    strategy: BBKB | ThompsonSampling,
+    strategy: Learner,
     pool: Pool,
     results: Results,
     rows: Sequence[int],
@@ -91,7 +94,7 @@ class _Measured:
         results: The measurements.
     """
 
-    strategy: BBKB | ThompsonSampling
+    strategy: Learner
     pool: Pool
     results: Results
 
@@ -218,7 +221,7 @@ def _prospects(known: _Measured, mean: Matrix, sd: Matrix) -> tuple[bool, list[s
     return is_better and is_inside, texts
 
 
-def predicted(strategy: BBKB | ThompsonSampling, X: Tensor) -> tuple[Matrix, Matrix]:
+def predicted(strategy: Learner, X: Tensor) -> tuple[Matrix, Matrix]:
     """Means and standard deviations of `q x d` rows, `q x k`."""
     mean, sd = (
         value.detach().cpu().numpy().reshape(len(X), -1)

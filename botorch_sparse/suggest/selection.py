@@ -15,13 +15,30 @@ import numpy as np
 import torch
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.strategies import BBKB, Batch, ThompsonSampling
+from botorch_sparse.strategies import (
+    BBKB,
+    Batch,
+    ExpectedImprovement,
+    Objective,
+    ThompsonSampling,
+)
 from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.outcome_options import Outcome, column_names
-from botorch_sparse.suggest.reasons import FIRST, ONLY, SPREAD, Explanation, explain
+from botorch_sparse.suggest.reasons import (
+    FIRST,
+    ONLY,
+    SPREAD,
+    Explanation,
+    Learner,
+    explain,
+)
 from botorch_sparse.suggest.results import Results
 
-STRATEGIES = {"bbkb": BBKB, "thompson": ThompsonSampling}
+STRATEGIES: dict[str, type[Learner]] = {
+    "bbkb": BBKB,
+    "improvement": ExpectedImprovement,
+    "thompson": ThompsonSampling,
+}
 # Columns that are added to the user's own, where there is one outcome.
 ADDED = ("predicted_mean", "predicted_sd", "reason")
 ROW = "row"  # of the pool, from 1, where there is no key
@@ -39,7 +56,13 @@ class Selection:
 
     rows: list[int]
     explained: list[Explanation]
-    strategy: BBKB | ThompsonSampling | None = None
+    strategy: Learner | None = None
+
+
+def strategy_name(name: str | None, outcomes: Sequence[Outcome]) -> str:
+    """The strategy that was asked for, or the one for so many targets."""
+    num_targets = sum(isinstance(outcome, Objective) for outcome in outcomes)
+    return name or ("improvement" if num_targets == 1 else "thompson")
 
 
 def choose(
@@ -70,7 +93,7 @@ def rebuild(
     results: Results,
     pending: Sequence[int],
     excluded: Sequence[int] = (),
-) -> BBKB | ThompsonSampling:
+) -> Learner:
     """A strategy that knows the results, and the rows that are not to be proposed.
 
     Its seed depends on how many rows are known: the same files give the same next
@@ -83,7 +106,8 @@ def rebuild(
     drawn = np.random.SeedSequence((options.seed, known)).generate_state(1, np.uint64)
     table = pool.with_points(results.points)
     with _naming(pool.text.name):
-        strategy = STRATEGIES[options.strategy](
+        name = strategy_name(options.strategy, pool.outcomes)
+        strategy = STRATEGIES[name](
             table,
             batch_size=options.batch,
             outcomes=pool.outcomes,
@@ -132,7 +156,7 @@ def costs_of(options: Namespace, pool: Pool, results: Results) -> dict[str, Any]
 
 
 def propose(
-    strategy: BBKB | ThompsonSampling, size: int, first: int | None = None
+    strategy: Learner, size: int, first: int | None = None
 ) -> tuple[list[int], int]:
     """The next rows, or all that are left, and how many of the first are random.
 

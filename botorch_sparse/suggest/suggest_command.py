@@ -141,10 +141,8 @@ def _check_costs(args: argparse.Namespace) -> None:
     """Check that a budget has costs, and that the strategy takes them."""
     if args.budget is not None and args.cost is None:
         raise InputDataError("--budget needs --cost, the column with the costs.")
-    if args.cost is not None and args.strategy != "thompson":
-        raise InputDataError(
-            f"--cost goes with --strategy thompson; {args.strategy} takes no costs."
-        )
+    if args.cost is not None and args.strategy == "bbkb":
+        raise InputDataError("--strategy bbkb takes no --cost; leave one of them out.")
 
 
 def _check_paths(args: argparse.Namespace) -> None:
@@ -187,7 +185,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_tables(parser)
     add = parser.add_argument
     _add_first_batch(parser)
-    add("--strategy", choices=STRATEGIES, default="thompson", help="default: thompson")
+    add(
+        "--strategy",
+        choices=STRATEGIES,
+        help="default: improvement, and with several targets thompson",
+    )
     add(
         "--state",
         type=Path,

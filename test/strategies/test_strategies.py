@@ -12,6 +12,7 @@ from finish_runs import OBJECTIVES, TABLES
 from strategy_table import (
     BATCHED,
     GP,
+    NO_BOUND,
     TABLE,
     are_alike,
     equal,
@@ -86,7 +87,7 @@ def test_history_fields(name: str) -> None:
         return
     assert history.batches[0].num_inducing == 0
     assert min(b.num_inducing for b in history.batches[1:]) >= 1
-    assert all(math.isnan(b.beta) == (name == "thompson") for b in history.batches)
+    assert all(math.isnan(b.beta) == (name in NO_BOUND) for b in history.batches)
     if name in BATCHED:
         assert max(sizes) > 1
     if name in ("bkb", "gpucb"):

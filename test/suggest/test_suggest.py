@@ -30,9 +30,8 @@ from laboratory import (
 
 pytest.importorskip("pandas")
 
-from botorch_sparse import ThompsonSampling
 from botorch_sparse.__main__ import main
-from botorch_sparse.strategies import Objective
+from botorch_sparse.strategies import ExpectedImprovement, Objective
 from botorch_sparse.suggest import proposed_rows, selection
 from botorch_sparse.suggest.candidate_pool import read_pool
 from botorch_sparse.suggest.reasons import DRAWN, EXPLOITS, EXPLORES, FIRST, ONLY
@@ -465,7 +464,7 @@ def test_few_results_leave_draws_that_say_so(lab: Laboratory) -> None:
     rows = lab("--results", lab.write("m.csv", measured(3)), "--batch", 20).rows
     reasons = [row["reason"] for row in rows]
     pool = read_pool(lab.pool, "id", LOSS)
-    drawn = ThompsonSampling(pool.table, unique=True).settings.num_initial - 3
+    drawn = ExpectedImprovement(pool.table).settings.num_initial - 3
     assert reasons.count(DRAWN) == drawn and set(reasons[:drawn]) == {DRAWN}
     assert all(r.startswith((EXPLOITS, EXPLORES)) for r in reasons[drawn:])
 

@@ -1,0 +1,266 @@
+r"""Expected improvement on a table, one row after the other.
+
+With mean :math:`\mu`, standard deviation :math:`\sigma_t` given the data and the points
+of the batch, and :math:`f^*` the largest mean at a measured or pending point, a row
+maximizes
+
+.. math:: \mathrm{EI}(x) = \sigma_t(x) \, h\Big( \frac{\mu(x) - f^*}{\sigma_t(x)} \Big),
+    \qquad h(u) = \varphi(u) + u \, \Phi(u).
+
+A pending point counts as if its mean had been measured: the mean stays, the variance
+shrinks. With constraints the improvement is one on feasible means, times
+the probability that all limits are kept [Schonlau1998]_; with costs it is divided by
+:math:`c(x)^\alpha`, see `Costs` [Lee2020]_. All of it is computed as a logarithm
+[Ament2023]_, so that rows without much hope are told apart too.
+
+References:
+    .. [Ament2023]
+        S. Ament, S. Daulton, D. Eriksson, M. Balandat and E. Bakshy. Unexpected
+        improvements to expected improvement for Bayesian optimization. NeurIPS 2023.
+    .. [Lee2020]
+        E. H. Lee, V. Perrone, C. Archambeau and M. Seeger. Cost-aware Bayesian
+        optimization. arXiv:2003.10870, 2020.
+    .. [Schonlau1998]
+        M. Schonlau, W. J. Welch and D. R. Jones. Global versus local search in
+        constrained optimization of computer models. IMS Lecture Notes 34, 1998.
+"""
+
+from functools import partial
+from typing import Any, ClassVar, Unpack
+
+import torch
+from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.utils.probability.utils import log_prob_normal_in
+from gpytorch.kernels import Kernel
+from torch import Tensor
+from typing_extensions import override
+
+from botorch_sparse.argument_checks import check_keywords, check_whole
+from botorch_sparse.inducing import PosteriorVarianceSampler
+from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.private_names import log_ei_helper
+from botorch_sparse.strategies.data.domain import FEWEST_INITIAL
+from botorch_sparse.strategies.data.outcomes import Constraint
+from botorch_sparse.strategies.model_strategy import (
+    ModelOptions,
+    ModelStrategy,
+    OneOrEach,
+    surrogate_of,
+)
+from botorch_sparse.strategies.surrogates.surrogate import Surrogate
+
+DEFAULT_BATCH_SIZE = 8
+# Of points that are known, in units of the feedback's variance.
+LEAST_VARIANCE = 1e-20
+
+
+class ExpectedImprovement(ModelStrategy[Surrogate]):
+    """Rows of largest expected improvement, for few evaluations of a table.
+
+    Use it where some ten batches find a good row or none does, as in a laboratory. For
+    long runs `ThompsonSampling` and `BBKB` are quicker, and `BBKB` has a guarantee; on
+    a continuous domain use BoTorch's `qLogNoisyExpectedImprovement` with
+    `SparseSingleTaskGP`. The formula is in `strategies/expected_improvement.py`.
+
+    There is one objective, and any constraints.
+
+    Cost, with `A` candidates, `n` evaluations and `m` inducing points, for each
+    outcome: O(n m^2 + A m^2) for each batch, and the kernel at `A x m` points for each
+    point of it; memory O(A (d + q)) for `q` points.
+
+    Args:
+        candidates: `A x d` points to choose from.
+        covar_module: The kernel, or None to infer it; see `ModelStrategy`.
+        lam: The noise variance of an evaluation; see `ModelStrategy`.
+        oversampling: See `PosteriorVarianceSampler`.
+        batch_size: Points in each batch.
+        cost: `A` positive costs of the candidates, in any unit.
+        budget: What all evaluations may cost together, in that unit; None for no limit.
+        **options: Keyword arguments of `ModelStrategy`, such as `seed` and `unique`.
+            Without a kernel `num_initial` is 5, rounded up to whole batches.
+
+    Example:
+        >>> import torch
+        >>> X = torch.linspace(0, 1, 100, dtype=torch.float64).unsqueeze(-1)
+        >>> strategy = ExpectedImprovement(X, batch_size=2, minimize=True)
+        >>> history = strategy.run(
+        ...     lambda X: (X - 0.3).square(), 12, progress=False
+        ... )
+        >>> round(float(history.best().X), 1)
+        0.3
+    """
+
+    shares_tables: ClassVar[bool] = False
+    takes_several_outcomes: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        candidates: Any,
+        covar_module: OneOrEach[Kernel] = None,
+        lam: OneOrEach[float] = None,
+        oversampling: float = 2.0,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        *,
+        cost: Any = None,
+        budget: float | None = None,
+        **options: Unpack[ModelOptions],
+    ) -> None:
+        check_keywords(options, ModelOptions.__annotations__, type(self))
+        if candidates is None or options.get("bounds") is not None:
+            raise InputDataError(
+                "ExpectedImprovement chooses from a table: need candidates. On a "
+                "continuous domain use BoTorch's qLogNoisyExpectedImprovement with "
+                "SparseSingleTaskGP, or ThompsonSampling."
+            )
+        if covar_module is None and options.get("num_initial") is None:
+            options["num_initial"] = FEWEST_INITIAL
+        sampler = PosteriorVarianceSampler(oversampling)
+        super().__init__(
+            candidates,
+            covar_module,
+            lam,
+            partial(surrogate_of, sampler=sampler, embeds=False),
+            cost=cost,
+            budget=budget,
+            **options,
+        )
+        if (num := len(self.record.outcomes.objectives)) > 1:
+            raise UnsupportedError(
+                f"Got {num} objectives; ExpectedImprovement takes one, and "
+                "constraints. Take ThompsonSampling, BBKB or TrustRegionBBKB."
+            )
+        check_whole("batch_size", batch_size)
+        self.batch_size = batch_size
+
+    @torch.no_grad()
+    def _select_by_model(self, limit: int) -> list[int]:
+        moments = self._moments()
+        closed = torch.tensor(sorted(self.excluded_points), dtype=torch.long)
+        chosen = list[int]()
+        while len(chosen) < limit:
+            score = self._log_improvement(moments, chosen)
+            score[closed] = -torch.inf
+            score[chosen if self.unique else []] = -torch.inf
+            chosen.append(row := int(score.argmax()))
+            for each in filter(None, moments):
+                each.append(row)
+            if not self._ask_limit(len(chosen)):
+                break
+        return chosen
+
+    def _moments(self) -> list["_PendingMoments | None"]:
+        """For each outcome moments given what is pending; None without data."""
+        points, X = self.pending, self.candidates
+        beside = points[points >= len(X)].unique()
+        if len(beside):  # of an earlier table
+            X = torch.cat([X, self.record.points(beside).to(X)])
+            place = torch.searchsorted(beside, points) + self.domain.num_rows
+            points = torch.where(points < self.domain.num_rows, points, place)
+        moments = list[_PendingMoments | None]()
+        for part in self.surrogate.parts:
+            view, posterior = part.view, part.view.posterior
+            known = None
+            if posterior is not None:
+                inputs = view.source.inputs(X)
+                known = _PendingMoments(posterior, inputs, view.prior.lam)
+                for point in points.tolist():
+                    known.append(point)
+            moments.append(known)
+        return moments
+
+    def _log_improvement(
+        self, moments: list["_PendingMoments | None"], chosen: list[int]
+    ) -> Tensor:
+        """Logarithms of what rows are chosen by, `A`."""
+        outcomes, num = self.record.outcomes, self.domain.num_rows
+        score = torch.zeros(num, dtype=torch.double)
+        if self.costs is not None:
+            score -= self.costs.price(self._paid()).log()
+        means = self._known_means(chosen)
+        is_feasible = outcomes.violations(means) <= 0
+        for j, known in enumerate(moments):
+            if known is None:
+                continue
+            scale = self.surrogate.parts[j].view.prior.scale
+            mean, sd = known.mean[:num].cpu(), known.deviation()[:num].cpu()
+            if isinstance(part := outcomes.parts[j], Constraint):
+                low, high = (end / scale for end in part.range)
+                score += log_prob_normal_in((low - mean) / sd, (high - mean) / sd)
+            elif bool(is_feasible.any()):
+                best = means[is_feasible, j].max() / scale
+                score += sd.log() + log_ei_helper((mean - best) / sd)
+        return score
+
+    def _known_means(self, chosen: list[int]) -> Tensor:
+        """Means of outcomes at measured and pending points, `n x k`, as maximized.
+
+        NaN for outcomes without data.
+        """
+        record, parts = self.record, self.surrogate.parts
+        new = torch.tensor(chosen, dtype=torch.long)
+        points = torch.cat([record.different, self.pending, new])
+        mean, _ = self.surrogate.predict(record.points(points), record)
+        mean = mean.double().reshape(len(points), -1).cpu()
+        is_known = torch.tensor([part.view.posterior is not None for part in parts])
+        return mean.where(is_known, torch.nan)
+
+    @override
+    def _config(self) -> dict[str, Any]:
+        return super()._config() | {"batch_size": self.batch_size}
+
+
+class _PendingMoments:
+    r"""Means and variances of all rows, given points without a value yet.
+
+    With the posterior covariance `c`, pending points `x_1, x_2, ...` and their noise
+    :math:`\lambda`, the variance is :math:`c(x, x) - \sum_j u_j(x)^2` with
+
+    .. math:: u_j(x) = \frac{c(x, x_j) - \sum_{i < j} u_i(x) u_i(x_j)}
+        {\big(\mathrm{var}_{j - 1}(x_j) + \lambda\big)^{1/2}}.
+
+    This is the whole covariance. `TableBatch` takes what the inducing points explain of
+    it, as the theorems of `BBKB` have it: with few data that is little.
+
+    Args:
+        posterior: Of the data.
+        X: `A x d` inputs of its kernel.
+        noise: Noise variance of one evaluation.
+    """
+
+    def __init__(self, posterior: NystromPosterior, X: Tensor, noise: float) -> None:
+        self._posterior, self._X, self._noise = posterior, X, noise
+        mean, variance = posterior.moments(X)
+        self.mean, self._variance = mean.double(), variance.double()
+        self._rows = list[Tensor]()
+
+    def deviation(self) -> Tensor:
+        """Standard deviations, `A`."""
+        return self._variance.clamp_min(LEAST_VARIANCE).sqrt()
+
+    def append(self, row: int) -> None:
+        """Make a row pending. Cost: O(A (m + j)), and the kernel at `A x m` points."""
+        u = self._covariance_with(row)
+        for before in self._rows:
+            u -= before * before[row]
+        u /= (self._variance[row].clamp_min(0.0) + self._noise).sqrt()
+        self._rows.append(u)
+        self._variance = self._variance - u.square()
+
+    def _covariance_with(self, row: int) -> Tensor:
+        """Posterior covariances of all rows with one, `A`, in chunks."""
+        known, x = self._posterior, self._X[row : row + 1]
+        phi = known.features(x)[0]
+        # phi(x)' (w w' - I) phi(x_j) as one vector that multiplies `k_S(x)`.
+        w = known.whiten(phi.unsqueeze(0))[0]
+        both = torch.linalg.solve_triangular(
+            known.chol_inner.mT, w.unsqueeze(-1), upper=True
+        )
+        weights = torch.linalg.solve_triangular(
+            known.chol_inducing.mT, both - phi.unsqueeze(-1), upper=True
+        )
+        parts = [
+            known.covar_module(part, x).to_dense().squeeze(-1)
+            + (known.covariance_with_inducing(part).mT @ weights).squeeze(-1)
+            for part in self._X.split(known.chunk_size)
+        ]
+        return torch.cat(parts).double()

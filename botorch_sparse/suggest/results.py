@@ -89,6 +89,8 @@ class Results:
         silent: Failed results of no row of the pool, in messages.
         doubles: Results that an earlier file has too, in messages.
         others: All results that are of no row of the pool.
+        order: The `n + p` places of `rows` and then `points`, as they stand in the
+            files; None for that order.
         is_one: Whether there is one file at most, which messages need not name.
     """
 
@@ -104,6 +106,7 @@ class Results:
     doubles: list[str] = field(default_factory=list)
     others: list[Measurement] = field(default_factory=list)
     is_one: bool = True
+    order: list[int] | None = None
 
     def __len__(self) -> int:
         return len(self.values) + len(self.point_values)
@@ -301,7 +304,14 @@ def _sorted_out(
         doubles=doubles,
         others=others,
         is_one=is_one,
+        order=_file_order(kept, [*inside, *beside]),
     )
+
+
+def _file_order(kept: Sequence[Measurement], told: Sequence[Measurement]) -> list[int]:
+    """The places in `told` of its measurements, in the order of `kept`."""
+    place = {id(each): i for i, each in enumerate(told)}
+    return [place[id(each)] for each in kept if id(each) in place]
 
 
 def _values(measurement: Measurement, pool: Pool) -> list[float]:

@@ -10,11 +10,13 @@ from typing import NoReturn
 __all__ = [
     "INTERRUPTED",
     "OneLineParser",
+    "one_line",
     "positive_int",
     "positive_number",
     "printable",
     "say",
     "seed_number",
+    "shortened",
 ]
 
 INTERRUPTED = 130  # the exit status of shells: 128 + SIGINT
@@ -32,9 +34,21 @@ class OneLineParser(argparse.ArgumentParser):
 
 def say(message: str) -> None:
     """Print one line on stderr, with control characters escaped."""
-    line = " ".join(message.split())
-    shown = (c if c.isprintable() else printable(c) for c in line)
-    print("".join(shown), file=sys.stderr, flush=True)
+    print(one_line(message), file=sys.stderr, flush=True)
+
+
+def one_line(text: str) -> str:
+    """A text in one line, with control characters escaped."""
+    line = " ".join(text.split())
+    return "".join(c if c.isprintable() else printable(c) for c in line)
+
+
+def shortened(text: str, most: int) -> str:
+    """A text in one line of at most so many characters: its beginning and its end."""
+    line = one_line(text)
+    if len(line) <= most:
+        return line
+    return f"{line[: most // 2]}\u2026{line[len(line) - (most - 1) // 2 :]}"
 
 
 def positive_int(text: str) -> int:

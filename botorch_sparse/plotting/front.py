@@ -15,6 +15,7 @@ from botorch_sparse.plotting.style import (
     evaluations,
     finish,
     finish_over_evaluations,
+    literal,
     new_axes,
     styled,
 )
@@ -58,7 +59,8 @@ def plot_pareto(history: History, ax: Axes | None = None) -> Figure:
     axes.scatter(*history.reference_point().unsqueeze(-1), **star)
     for axis, column in zip("xyz", columns, strict=False):
         goal = "minimized" if outcomes.minimize[column] else "maximized"
-        axes.set(**{f"{axis}label": f"{outcomes.parts[column].name} ({goal})"})
+        name = literal(outcomes.parts[column].name)
+        axes.set(**{f"{axis}label": f"{name} ({goal})"})
     figure = finish(axes)
     axes.get_legend().set_loc("upper left" if len(columns) == 3 else "best")
     return figure

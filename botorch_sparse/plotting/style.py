@@ -1,9 +1,11 @@
 """Colours, axes and what all figures share."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from io import StringIO
 from itertools import cycle
 from typing import Any, cast
 
+import matplotlib
 import torch
 from botorch.exceptions import InputDataError
 from matplotlib.axes import Axes
@@ -11,6 +13,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from botorch_sparse.argument_checks import check_kind, short_repr
+from botorch_sparse.command_line import shortened
 
 # Okabe and Ito's colours, told apart with any colour vision; one dash pattern each.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -67,3 +70,22 @@ def finish_over_evaluations(ax: Axes) -> Figure:
     """The same over a logarithmic axis of evaluations."""
     ax.set(xscale="log", xlabel="evaluations")
     return finish(ax)
+
+
+def literal(name: object, most: int = 64) -> str:
+    """A name as it stands, for matplotlib, which sets text between $ as formulas."""
+    return shortened(str(name), most).replace("$", r"\$")
+
+
+def svg_of(figure: Figure) -> str:
+    """A figure as SVG: its texts stay texts, and equal figures are equal to the byte.
+
+    Args:
+        figure: The figure.
+    """
+    check_kind("figure", figure, Figure, "a matplotlib Figure")
+    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "botorch_sparse"}
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with matplotlib.rc_context(settings), StringIO() as file:
+        figure.savefig(file, format="svg", metadata=nothing)
+        return file.getvalue()

@@ -1,14 +1,14 @@
-"""Messages about files that were read without an error, and about the next rows."""
+"""What is said of files that were read without an error, and of the next rows."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 
 import numpy as np
 import pandas as pd
 
 from botorch_sparse.argument_checks import short_list, short_repr
-from botorch_sparse.command_line import say
 from botorch_sparse.command_line.csv_cells import number, spreadsheet_form
 from botorch_sparse.strategies import History, Objective
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
@@ -28,39 +28,62 @@ MAX_COLUMNS = 30
 MAX_ODD = 3
 # Rows of a front that are printed at most.
 MAX_FRONT = 20
+# How the line of a row of the front begins.
+FRONT_ROW = "front: "
 # Parts of names of columns that number the rows.
 COUNTS = re.compile(
     r"(^|[\W_])(id|index|idx|no|nr|num|number|sample|row)([\W_]|$)|#", re.IGNORECASE
 )
 
 
-def note_columns(
+@dataclass(frozen=True)
+class Summary:
+    """What was read, found and proposed, in lines.
+
+    Attributes:
+        columns: How columns were read, and which of them may mean something else.
+        notes: On rows; why none is proposed.
+        best: The best row so far, or the front.
+        count: How many rows are what.
+    """
+
+    columns: list[str]
+    notes: list[str]
+    best: list[str]
+    count: str
+
+    @property
+    def lines(self) -> list[str]:
+        """All lines, as they are printed."""
+        return [*self.columns, *self.notes, *self.best, self.count]
+
+
+def column_lines(
     pool: Pool,
     as_text: Collection[str],
     ignored: Collection[str] = (),
     *,
     one_file: bool,
-) -> None:
-    """Print how columns were read, and which of them may mean something else."""
+) -> Iterator[str]:
+    """How columns were read, and which of them may mean something else."""
     name, num = pool.text.name, len(pool)
-    for line in _read_lines(pool, ignored):
-        say(line)
+    yield from _read_lines(pool, ignored)
     for target, outcome in zip(pool.outcome_columns, pool.outcomes, strict=True):
         if target in pool.text.columns.keys() - {*ignored} and not one_file:
-            say(
+            yield (
                 f"note: the {kind_of(outcome)} {short_repr(target)} is also a column "
                 f"of {name}; it is ignored there."
             )
     for column, reason in pool.left_out.items():
-        say(f"note: {name}: column {short_repr(column)} is left out: it {reason}.")
+        yield f"note: {name}: column {short_repr(column)} is left out: it {reason}."
     for spec in pool.table.columns:
         column = str(spec.label)
         if _counts_rows(pool, column):
-            say(_count_note(pool, column))
+            yield _count_note(pool, column)
         num_kinds = len(pool.categories.get(column, ()))
         is_odd = num_kinds > FEW_CATEGORIES and 2 * num_kinds > num
         if column not in as_text and (is_odd or spec.is_odd(num)):
-            say(_category_note(pool, column))
+            yield _category_note(pool, column)
 
 
 def _read_lines(pool: Pool, ignored: Collection[str]) -> Iterator[str]:
@@ -107,10 +130,9 @@ def _range(values: Sequence[float], unit: str | None, all_rows: str) -> str:
     return f"the number {low:.6g}{unit} {all_rows}"
 
 
-def note_results(pool: Pool, results: Results) -> None:
-    """Print how the outcomes were read, and which values may be mistakes."""
-    for line in chain.from_iterable(map(_file_lines, results.texts)):
-        say(line)
+def result_lines(pool: Pool, results: Results) -> Iterator[str]:
+    """How the outcomes were read, and which values may be mistakes."""
+    yield from chain.from_iterable(map(_file_lines, results.texts))
     values = np.array([*results.values, *results.point_values], dtype=float)
     lines, texts = [*results.lines, *results.beside], results.texts
     points = [*results.rows, *(tuple(point.values()) for point in results.points)]
@@ -121,11 +143,10 @@ def note_results(pool: Pool, results: Results) -> None:
         if num := int(np.isfinite(each).sum()):
             what = _range(each.tolist(), next(iter(units), None), "in all of them")
             kind = f"the {kind_of(outcome)}, in {num} result{'s' * (num > 1)}"
-            say(f"read: {short_repr(column)}: {kind}, {what}.")
+            yield f"read: {short_repr(column)}: {kind}, {what}."
         for note in notes_on(column, each.tolist(), lines.__getitem__, points):
-            say(f"note: {note}.")
-    for line in _odd_features(pool):
-        say(line)
+            yield f"note: {note}."
+    yield from _odd_features(pool)
 
 
 def _odd_features(pool: Pool) -> Iterator[str]:
@@ -171,7 +192,7 @@ def _count_note(pool: Pool, column: str) -> str:
     )
 
 
-def report(
+def summarize(
     pool: Pool,
     results: Results,
     proposed: ProposedRows,
@@ -179,24 +200,23 @@ def report(
     history: History | None = None,
     excluded: Sequence[int] = (),
     budget: float | None = None,
-) -> None:
-    """Print what was read and proposed, and what is best so far."""
-    for note in _notes(pool, results, proposed):
-        say(f"note: {note}")
+    columns: Iterable[str] = (),
+) -> Summary:
+    """What was read and proposed, and what is best so far; columns have their lines."""
+    notes = [f"note: {note}" for note in _notes(pool, results, proposed)]
     measured, failed = {*results.rows}, {*results.failed} - {*results.rows}
     waiting = {*proposed.rows} - measured - failed
     out = {*excluded} - measured - failed - waiting
     if not rows:
         num_left = len(pool) - len(measured | failed | waiting | out)
         why = _why_none(num_left, len(failed), len(out), budget)
-        say(f"note: NO ROW IS PROPOSED: {why}.")
-    for line in () if history is None else _best_lines(pool, results, history):
-        say(line)
-    if pool.cost is not None:
-        say(_cost_line(pool.cost, results, proposed, rows, budget))
-    num_partial = 0
+        notes.append(f"note: NO ROW IS PROPOSED: {why}.")
+    best, num_partial = list[str](), 0
     if history is not None:
+        best = [*_best_lines(pool, results, history)]
         num_partial = int(_measured(pool, history).isna().any(axis=1).sum())
+    if pool.cost is not None:
+        best.append(_cost_line(pool.cost, results, proposed, rows, budget))
     others = {
         "with outcomes that are missing": num_partial,
         "results beside it": len(results.points),
@@ -205,10 +225,11 @@ def report(
         "proposed before wait for results": len(proposed.rows),
     }
     added = "".join(f", {num} {what}" for what, num in others.items() if num)
-    say(
+    count = (
         f"{pool.text.name}: {len(pool)} rows, {len(measured)} of them measured{added}; "
         f"{len(rows)} proposed now."
     )
+    return Summary([*columns], notes, best, count)
 
 
 def _cost_line(
@@ -277,21 +298,27 @@ def _best_lines(pool: Pool, results: Results, history: History) -> Iterator[str]
         kind = "best feasible" if best.is_feasible else "nearest to feasible"
         mean = "" if best.mean is None else f"; the model's mean there: {best.mean:.6g}"
         yield (
-            f"{kind if has_limits else 'best'} so far: {_row_name(pool, results, row)}"
+            f"{kind if has_limits else 'best'} so far: {row_name(pool, results, row)}"
             f", {_values(measured.columns, measured.loc[row])}{mean}."
         )
     else:
-        indices = history.pareto().indices
-        front = measured.loc[[] if indices is None else indices.tolist()]
-        front = front.sort_values(front.columns[0], ascending=targets[0].minimize)
+        front = front_so_far(pool, history)
         which = "feasible and not dominated" if has_limits else "not dominated"
         yield f"front so far: {len(front)} of {len(measured)} rows are {which}."
         for row, values in zip(front.index, front.to_numpy()[:MAX_FRONT], strict=False):
-            name = _row_name(pool, results, row)
-            yield f"front: {name}, {_values(front.columns, values)}."
+            name = row_name(pool, results, row)
+            yield f"{FRONT_ROW}{name}, {_values(front.columns, values)}."
         if len(front) > MAX_FRONT:
-            yield f"front: and {len(front) - MAX_FRONT} more."
+            yield f"{FRONT_ROW}and {len(front) - MAX_FRONT} more."
         yield _hypervolume_line(targets, history)
+
+
+def front_so_far(pool: Pool, history: History) -> pd.DataFrame:
+    """The means of what was measured of the front, by row, best first target first."""
+    indices, first = history.pareto().indices, pool.outcomes[0]
+    front = _measured(pool, history).loc[[] if indices is None else indices.tolist()]
+    is_small = isinstance(first, Objective) and first.minimize
+    return front.sort_values(front.columns[0], ascending=is_small)
 
 
 def _hypervolume_line(targets: Sequence[Objective], history: History) -> str:
@@ -311,7 +338,7 @@ def _values(columns: Iterable[str], values: Iterable[float]) -> str:
     return ", ".join(f"{short_repr(name)}: {value:.6g}" for name, value in pairs)
 
 
-def _row_name(pool: Pool, results: Results, row: int) -> str:
+def row_name(pool: Pool, results: Results, row: int) -> str:
     """A measured row of the table or beside it, in messages."""
     if row < len(pool):
         return pool.name(row)

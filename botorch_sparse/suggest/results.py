@@ -91,6 +91,8 @@ class Results:
         others: All results that are of no row of the pool.
         lines: The `n` measurements of rows, in messages.
         point_costs: Costs of the `p` measurements beside the pool; None if unknown.
+        order: The `n + p` places of `rows` and then `points`, as they stand in the
+            files; None for that order.
         is_one: Whether there is one file at most, which messages need not name.
         texts: The files.
     """
@@ -110,6 +112,7 @@ class Results:
     point_costs: list[float | None] = field(default_factory=list)
     is_one: bool = True
     texts: Sequence[TextTable] = ()
+    order: list[int] | None = None
 
     def __len__(self) -> int:
         return len(self.values) + len(self.point_values)
@@ -316,6 +319,7 @@ def _sorted_out(
         others=others,
         is_one=is_one,
         texts=texts,
+        order=_file_order(kept, [*inside, *beside]),
     )
 
 
@@ -323,6 +327,12 @@ def _cost(measurement: Measurement, pool: Pool) -> float | None:
     """What a measurement cost, where its file says so."""
     cost = number(measurement.get(pool.cost_column or ""))
     return cost if cost is not None and cost > 0 else None
+
+
+def _file_order(kept: Sequence[Measurement], told: Sequence[Measurement]) -> list[int]:
+    """The places in `told` of its measurements, in the order of `kept`."""
+    place = {id(each): i for i, each in enumerate(told)}
+    return [place[id(each)] for each in kept if id(each) in place]
 
 
 def _values(measurement: Measurement, pool: Pool) -> list[float]:

@@ -33,6 +33,7 @@ from botorch_sparse.command_line import (
 )
 from botorch_sparse.suggest.candidate_pool import Pool, read_pool
 from botorch_sparse.suggest.exclusions import excluded_rows
+from botorch_sparse.suggest.html_report import html_page
 from botorch_sparse.suggest.outcome_options import add_outcome_options, outcomes_of
 from botorch_sparse.suggest.proposed_rows import (
     ProposedRows,
@@ -42,7 +43,7 @@ from botorch_sparse.suggest.proposed_rows import (
     write_proposed,
     write_whole,
 )
-from botorch_sparse.suggest.report import note_columns, note_results, report
+from botorch_sparse.suggest.report import column_lines, result_lines, summarize
 from botorch_sparse.suggest.result_checks import check_known_before, check_no_results
 from botorch_sparse.suggest.results import read_results
 from botorch_sparse.suggest.selection import (
@@ -104,17 +105,27 @@ def _suggest(args: argparse.Namespace) -> None:
     proposed = without_results(before, pool, results)
     excluded = excluded_rows(pool, args.exclude, args.decimal)
     chosen = choose(args, pool, results, proposed.rows, excluded)
-    _write(format_rows(pool, chosen.rows, chosen.explained), args.output)
+    strategy, rows = chosen.strategy, chosen.rows
+    history = None if strategy is None else strategy.history
+    columns = [
+        *column_lines(pool, args.text, args.ignore, one_file=one_file),
+        *result_lines(pool, results),
+    ]
+    summary = summarize(
+        pool, results, proposed, rows, history, excluded, args.budget, columns
+    )
+    text = format_rows(pool, chosen.rows, chosen.explained)
+    page = None
+    if args.report is not None:
+        page = html_page(pool, results, strategy, summary, text)
+    _write(text, args.output)
+    if page is not None:
+        write_whole(args.report, page.encode())
     if args.state is not None:
         waiting = ProposedRows([*proposed.rows, *chosen.rows], proposed.gone)
         write_proposed(args.state, pool, waiting)
-    if not args.quiet:
-        note_columns(pool, args.text, args.ignore, one_file=one_file)
-        note_results(pool, results)
-        strategy = chosen.strategy
-        history = None if strategy is None else strategy.history
-        rows, budget = chosen.rows, args.budget
-        report(pool, results, proposed, rows, history, excluded, budget)
+    for line in () if args.quiet else summary.lines:
+        say(line)
 
 
 def _write(text: str, path: Path | None) -> None:
@@ -153,7 +164,7 @@ def _check_paths(args: argparse.Namespace) -> None:
             raise InputDataError(
                 f"{str(path)!r} is given twice as --results; name each file once."
             )
-    for path in filter(None, (args.state, args.output)):
+    for path in filter(None, (args.state, args.output, args.report)):
         if path.resolve() in given:
             raise InputDataError(f"{str(path)!r} is given twice; nothing was written.")
         if not path.parent.is_dir() or path.is_dir():
@@ -199,6 +210,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--seed", type=seed_number, default=0, help="default: 0")
     add("--output", type=Path, metavar="FILE.csv", help="default: standard output")
+    add(
+        "--report",
+        type=Path,
+        metavar="FILE.html",
+        help="a page for a browser or for paper: the best row so far, progress, "
+        "predictions against measurements, what each column does, and the next rows. "
+        "It loads nothing from the network; its pictures need matplotlib",
+    )
     add("--quiet", action="store_true", help="print errors alone")
     return parser
 

@@ -120,6 +120,18 @@ ROWS: list[Row] = [
     ],
     *arguments(plotting.plot_pareto, history=[SEARCH, None, {"a": HISTORY}]),
     *anything(plotting.plot_pareto, says="need two or three", history=[HISTORY]),
+    *arguments(plotting.plot_best_so_far, history=[SEARCH, None, {"a": HISTORY}]),
+    *[
+        row
+        for plot in (plotting.plot_effects, plotting.plot_category_effects)
+        for row in arguments(plot, effects=[None, {}, {"a": 3}, {"a": ([1.0], [])}])
+    ],
+    *anything(
+        partial(plotting.plot_predicted, mean=[1.0], sd=[1.0]),
+        says="measured",
+        measured=["x", [NAN, 1.0], None],
+    ),
+    *arguments(plotting.svg_of, figure=[None, HISTORY]),
     *arguments(
         partial(plotting.plot_hypervolume, {"a": HISTORY}),
         reference=[[NAN], [1.0, 2.0], "x"],

@@ -1,0 +1,201 @@
+r"""What a strategy has learned, in numbers: how well it predicts, what columns do.
+
+Predictions are checked by leaving out one measured row at a time, with all of its
+measurements. The hyperparameters, the constant mean among them, stay those of all rows.
+
+The share of a column is its total Sobol index by Jansen's estimator,
+
+.. math:: T_j = \frac{\sum_i (\mu(x_i) - \mu(x_i^{(j)}))^2}
+    {2 N \, \mathrm{Var}_i \, \mu(x_i)},
+
+where :math:`x_i^{(j)}` has column `j` from another row: how much of the differences
+between predictions is due to the column, alone or together with others. Shares may add
+up to more than one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from botorch_sparse.posteriors import leave_one_out
+from botorch_sparse.suggest.candidate_pool import Matrix
+from botorch_sparse.suggest.reasons import Learner
+
+# Rows that predictions are averaged over, at most, and numbers along a column.
+NUM_AVERAGED, NUM_LEVELS = 400, 25
+# Categories whose predictions are shown, at most: those with most rows.
+MAX_BARS = 12
+# Predictions that differ by less than this part of them are equal.
+ROUNDING = 1e-9
+# Of a normal distribution, so many standard deviations hold 95 percent.
+NORMAL_95 = 1.96
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """Measured rows, each predicted from all others.
+
+    Attributes:
+        rows: `n` rows of the table, those beside the pool behind it.
+        measured: `n` means of what was measured.
+        mean: `n` predicted means.
+        sd: `n` standard deviations of `measured`, its noise included.
+    """
+
+    rows: list[int]
+    measured: Matrix
+    mean: Matrix
+    sd: Matrix
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def explained(self) -> float:
+        """The coefficient of determination; NaN where all measured are equal."""
+        spread = np.square(self.measured - self.measured.mean()).sum()
+        error = np.square(self.measured - self.mean).sum()
+        return float(1 - error / spread) if spread > 0 else float("nan")
+
+    @property
+    def num_within(self) -> int:
+        """How many of the measured lie within the 95 percent range."""
+        distance = abs(self.measured - self.mean)
+        return int((distance <= NORMAL_95 * self.sd).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Effect:
+    """The prediction along a column, averaged over rows with all else as it is.
+
+    Attributes:
+        levels: `l` numbers, ascending, or categories.
+        means: `l x k` predicted means of the outcomes.
+    """
+
+    levels: Matrix | list[str]
+    means: Matrix
+
+
+def left_out(strategy: Learner, outcome: int) -> LeftOut:
+    """Each measured row predicted from the others, in the units of the user.
+
+    Empty where the outcome has no value yet.
+    """
+    view, record = strategy.surrogate.parts[outcome].view, strategy.record
+    values, prior = record.folded(outcome=outcome), view.prior
+    if view.posterior is None or not len(values):
+        return LeftOut([], *(np.empty(0) for _ in range(3)))
+    Z = view.source.inputs(record.points(values.point))
+    noise = prior.lam / values.counts
+    mean, variance = leave_one_out(view.posterior, Z, values.Y / prior.scale, noise)
+    signed = record.outcomes.signed
+    return LeftOut(
+        values.point.tolist(),
+        signed(values.Y, outcome).numpy(),
+        signed(prior.scale * mean, outcome).numpy(),
+        (prior.scale * (variance + noise).sqrt()).numpy(),
+    )
+
+
+def column_names(strategy: Learner) -> list[str]:
+    """The columns of the table, as `column_shares` and others count them."""
+    return [str(spec.label) for spec in _specs(strategy)]
+
+
+def column_shares(strategy: Learner) -> Matrix:
+    """The shares of `p` columns in the predictions of `k` outcomes, `p x k`.
+
+    Zeros where predictions differ by rounding alone.
+    """
+    X = _some_rows(strategy)
+    mean = _predicted(strategy, X)
+    spread = np.where(
+        np.ptp(mean, axis=0) > ROUNDING * abs(mean).max(axis=0),
+        2 * len(X) * mean.var(axis=0),
+        np.inf,
+    )
+    shares = []
+    for spec in _specs(strategy):
+        Z, part = X.clone(), slice(spec.start, spec.start + spec.width)
+        Z[:, part] = X[:, part].roll(1, 0)
+        shares.append(np.square(_predicted(strategy, Z) - mean).sum(axis=0) / spread)
+    return np.array(shares)
+
+
+def column_lengthscales(strategy: Learner, outcome: int) -> Matrix:
+    r"""Lengthscales of `p` columns in units of their ranges; infinite for constants.
+
+    Categories have one that stands for all: :math:`\ell^{-2}` is the mean over pairs of
+    :math:`\ell_a^{-2} + \ell_b^{-2}`, the squared distance of two of them.
+    """
+    view = strategy.surrogate.parts[outcome].view
+    parts = view.prior.covar_module.modules()
+    kernel = next(k for k in parts if getattr(k, "has_lengthscale", False))
+    inverse = np.zeros(strategy.candidates.shape[-1])
+    columns, own = view.source.columns, kernel.lengthscale.detach().flatten()
+    inverse[slice(None) if columns is None else columns.numpy()] = 1 / own.square()
+    squares = [
+        inverse[spec.start : spec.start + spec.width].mean()
+        * (1 if spec.categories is None else 2)
+        for spec in _specs(strategy)
+    ]
+    with np.errstate(divide="ignore"):
+        return 1 / np.sqrt(np.array(squares))
+
+
+def column_effect(strategy: Learner, column: int) -> Effect:
+    """The average prediction along a column from its least to its greatest value.
+
+    Of a category with many values those with most rows are kept.
+    """
+    spec, X = _specs(strategy)[column], _some_rows(strategy)
+    part = slice(spec.start, spec.start + spec.width)
+    own = strategy.candidates[:, part]
+    if spec.categories is None:
+        levels = own.unique()
+        if len(levels) > NUM_LEVELS:
+            ends = own.min(), own.max()
+            levels = torch.linspace(*ends, NUM_LEVELS, dtype=own.dtype)
+        return Effect(
+            levels.numpy(), _averages(strategy, X, part, levels.unsqueeze(-1))
+        )
+    kept = own.sum(0).argsort(descending=True, stable=True)[:MAX_BARS].sort().values
+    names = [str(spec.categories[place]) for place in kept.tolist()]
+    return Effect(
+        names, _averages(strategy, X, part, torch.eye(spec.width).to(own)[kept])
+    )
+
+
+def _averages(strategy: Learner, X: Tensor, part: slice, levels: Tensor) -> Matrix:
+    """Average predictions with some encoded columns at `l` levels, `l x k`."""
+    means = []
+    for level in levels:
+        Z = X.clone()
+        Z[:, part] = level
+        means.append(_predicted(strategy, Z).mean(axis=0))
+    return np.array(means)
+
+
+def _specs(strategy: Learner) -> Sequence[Any]:
+    """How the columns of the table are encoded."""
+    table = strategy.table
+    return () if table is None else table.columns
+
+
+def _some_rows(strategy: Learner) -> Tensor:
+    """Rows of the table in random order; always the same ones."""
+    g = torch.Generator().manual_seed(0)
+    order = torch.randperm(len(strategy.candidates), generator=g)
+    return strategy.candidates[order[:NUM_AVERAGED]]
+
+
+def _predicted(strategy: Learner, X: Tensor) -> Matrix:
+    """Predicted means, `q x k`."""
+    predicted: Any = strategy.predict(X)  # it has learned
+    mean: Matrix = predicted[0].detach().numpy().reshape(len(X), -1)
+    return mean

@@ -10,7 +10,7 @@ from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
 
 from botorch_sparse.acquisition.frozen import Features, FrozenPosterior, freeze
-from botorch_sparse.acquisition.frozen.model_space import validate_model
+from botorch_sparse.acquisition.frozen.model_space import validate_batch, validate_model
 from botorch_sparse.argument_checks import check_number, check_tensors
 
 # The smallest variance, as in BoTorch's analytic acquisition functions.
@@ -94,6 +94,7 @@ class BatchUpperConfidenceBound(UpperConfidenceBound):
         """Take other points as pending, `j x d`; those pending already cost nothing."""
         if X_pending is not None:
             check_tensors(X_pending=X_pending)
+            validate_batch(X_pending, self.frozen.X_batch.shape[-1])
         AcquisitionFunction.set_X_pending(self, X_pending)
         self.frozen = self.frozen.with_batch(self.X_pending)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.batch_ucb import validate_beta
 from botorch_sparse.acquisition.frozen import FrozenPosterior, freeze
-from botorch_sparse.acquisition.frozen.model_space import validate_model
+from botorch_sparse.acquisition.frozen.model_space import validate_batch, validate_model
 from botorch_sparse.argument_checks import check_tensors
 
 
@@ -56,12 +56,13 @@ class qBatchUpperConfidenceBound(qUpperConfidenceBound):
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
         """Take other points as pending, `j x d`; those pending already cost nothing."""
-        if X_pending is not None:
-            check_tensors(X_pending=X_pending)
-        AcquisitionFunction.set_X_pending(self, X_pending)
         frozen: FrozenPosterior | None = getattr(self, "frozen", None)
         if frozen is None:
             frozen = freeze(self.model)
+        if X_pending is not None:
+            check_tensors(X_pending=X_pending)
+            validate_batch(X_pending, frozen.X_batch.shape[-1])
+        AcquisitionFunction.set_X_pending(self, X_pending)
         self.frozen = frozen.with_batch(self.X_pending)
 
     @t_batch_mode_transform()

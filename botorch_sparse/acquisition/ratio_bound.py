@@ -14,6 +14,7 @@ from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
 
 from botorch_sparse.acquisition.frozen import Features, FrozenPosterior, freeze
+from botorch_sparse.acquisition.frozen.model_space import validate_width
 from botorch_sparse.acquisition.ratios import sum_ratio, validate_ratio_threshold
 from botorch_sparse.argument_checks import check_tensors
 
@@ -139,6 +140,8 @@ class RatioBound(AcquisitionFunction):
         if choices is not None:
             check_tensors(choices=choices)
             return self._maximum_over(choices)
+        if bounds is not None:
+            validate_width("bounds", bounds, self.X_batch.shape[-1])
         return self._maximum_in(bounds, optimizer_options or {}, enough)
 
     def bound(self, ratio_threshold: float, **domain: Any) -> float:

@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.frozen import Features, FrozenPosterior, freeze
+from botorch_sparse.acquisition.frozen.model_space import validate_width
 from botorch_sparse.acquisition.pointwise_ratio_bounds import LocalRatioBound
 from botorch_sparse.acquisition.ratios import LocalBound, product_ratio, sum_ratio
 from botorch_sparse.argument_checks import (
@@ -260,6 +261,7 @@ class BoxBatch(AcquisitionBatch):
         bounds, rule = as_bounds(bounds), None if rule is None else rule_of(rule)
         options = _with_defaults(optimizer_options or {})
         frozen = frozen_of(acqf) if frozen is None else frozen
+        validate_width("bounds", bounds, frozen.X_batch.shape[-1])
         super().__init__(acqf, rule, frozen, bounds=bounds, optimizer_options=options)
         self._clamp = clamp
         self._number = number

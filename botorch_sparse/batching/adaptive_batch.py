@@ -112,7 +112,9 @@ def optimize_adaptive_batch(
 
     Raises:
         InputDataError: If not one of bounds and choices is given, a size or the
-            threshold is out of range, or `unique` is asked for on a box.
+            threshold is out of range, or `unique` is asked for on a box; if choices
+            have not as many features as the model.
+        BotorchTensorDimensionError: If bounds have not.
         UnsupportedError: If the acquisition function takes no pending points.
 
     Example:
@@ -275,7 +277,8 @@ def _validate_choices(X: Tensor, d: int) -> None:
     check_tensors(choices=X)
     if X.dim() != 2 or not len(X) or X.shape[-1] != d:
         raise InputDataError(
-            f"Got choices of shape {tuple(X.shape)}; need `A x {d}`, with A > 0."
+            f"Got choices of shape {tuple(X.shape)}; need `A x {d}`, with A > 0 and "
+            "the features of the model's training points."
         )
     if not X.isfinite().all():
         raise InputDataError(

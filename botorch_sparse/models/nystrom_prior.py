@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from botorch.exceptions import UnsupportedError
+from botorch.exceptions import InputDataError, UnsupportedError
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
@@ -28,6 +28,7 @@ from linear_operator.operators import (
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
+from botorch_sparse.argument_checks import short_repr
 from botorch_sparse.kernels import kernel_for_fit
 from botorch_sparse.posteriors import (
     FoldedData,
@@ -133,7 +134,35 @@ class NystromPrior(MultivariateNormal):
     `log_prob` is the objective once a likelihood has added its noise. It costs
     O(n m^2), whatever `gpytorch.settings.fast_computations` says, and repeated points
     count once.
+
+    `SparseSingleTaskGP` makes it in train mode. GPyTorch makes others of it, from a
+    mean and a covariance.
+
+    Args:
+        mean: `batch_shape x n`.
+        covariance_matrix: `batch_shape x n x n`, a tensor or a linear operator.
+        validate_args: As in `MultivariateNormal`.
+
+    Raises:
+        InputDataError: If these are something else, such as a kernel.
     """
+
+    def __init__(
+        self,
+        mean: Tensor | LinearOperator,
+        covariance_matrix: Tensor | LinearOperator | None = None,
+        validate_args: bool = False,
+    ) -> None:
+        for given in (mean, covariance_matrix):
+            if not isinstance(given, Tensor | LinearOperator):
+                raise InputDataError(
+                    f"Got mean={short_repr(mean)} and covariance_matrix="
+                    f"{short_repr(covariance_matrix)}; need `n` numbers and an `n x n` "
+                    "matrix, each a tensor or a linear operator. For the prior of a "
+                    "kernel call SparseSingleTaskGP(X, Y, covar_module=kernel) in "
+                    "train mode, or NystromPosterior.prior(kernel, inducing_points)."
+                )
+        super().__init__(mean, covariance_matrix, validate_args)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The objective at `value`, a `batch_shape x n` tensor of observations.

@@ -1,5 +1,6 @@
 """Bounds on ratios of variances against dense versions that recompute everything."""
 
+from functools import partial
 from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
@@ -16,18 +17,26 @@ from batch_oracles import (
     sparse_problem,
     tensors,
 )
-from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.exceptions import (
+    BotorchTensorDimensionError,
+    InputDataError,
+    UnsupportedError,
+)
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from botorch_sparse.acquisition import (
+    BatchUpperConfidenceBound,
     ExactRatio,
     GlobalLocal,
     LocalRatioBound,
     RatioBound,
+    qBatchUpperConfidenceBound,
 )
 from botorch_sparse.acquisition.frozen import freeze
+from botorch_sparse.batching import Local, optimize_adaptive_batch
+from botorch_sparse.batching.acquisition_batch import BoxBatch
 from botorch_sparse.models import SparseSingleTaskGP
 
 COVARIANCES = ["both", "embedded", "paper"]
@@ -255,3 +264,37 @@ def test_errors(double):
             LocalRatioBound(model, X[:2], noise=noise)
     with pytest.raises(AssertionError, match="q=1"):
         LocalRatioBound(model, X[:2])(X[:6].view(3, 2, -1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("width", [2, 4])
+def test_points_of_another_width_are_refused(kind, width, double):
+    """At each door, before anything has changed; the model has three features."""
+    model = sparse_problem(0).model(kind, **double)
+    few, box = torch.rand(3, width, **double), torch.rand(2, width, **double).cumsum(0)
+    many = torch.rand(40, width, **double)
+    ucb = BatchUpperConfidenceBound(model, 4.0)
+    qucb = qBatchUpperConfidenceBound(model, 4.0)
+    bound = GlobalLocal(model, torch.rand(2, 3, **double))
+    calls = [
+        (ucb, few[:, None]),
+        (qucb, few[:, None]),
+        (bound, few[:, None]),
+        (bound.add, few),
+        (lambda X: bound.maximum(choices=X), many),
+        (lambda X: bound.maximum(bounds=X), box),
+        *((each.set_X_pending, few) for each in (ucb, qucb, bound)),
+        *((partial(adaptive, each), box) for each in (ucb, qucb)),
+        *((partial(BoxBatch, each, None), box) for each in (ucb, qucb)),
+    ]
+    for call, X in calls:
+        with pytest.raises(BotorchTensorDimensionError, match=f"{width}.*; need .*3"):
+            call(X)
+    assert ucb.X_pending is None and qucb.X_pending is None
+    assert bound.X_batch.shape == (2, 3)
+    with pytest.raises(InputDataError, match="need `A x 3`"):
+        optimize_adaptive_batch(qucb, Local(2.0), choices=many)
+
+
+def adaptive(acqf, bounds):
+    return optimize_adaptive_batch(acqf, Local(2.0), bounds=bounds)

@@ -261,6 +261,7 @@ RUN: dict[str, list[Any]] = {
     "progress": bad.FLAG,
     "by_index": bad.FLAG,
     "executor": ["x", 3, ThreadPoolExecutor],
+    "timeout": [0, -1.0, NAN, INF, "2", True],
     "callbacks": ["x", 3, s.StopAfter, [None]],
     "checkpoint": [3, True, "no folder/state.pt"],
     "catch": ["x", [ValueError], ValueError(), KeyboardInterrupt, (ValueError, 3)],

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions import UnsupportedError
+from botorch.exceptions import InputDataError, UnsupportedError
 from botorch.models import MixedSingleTaskGP
 from forbid_large import ForbidLarge
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from sparse_model_cases import dense_objective, dense_prior, make_model
 from torch import Tensor
 
-from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.models import NystromPrior, SparseSingleTaskGP
 from botorch_sparse.models.nystrom_prior import nystrom_prior
 
 close = torch.testing.assert_close
@@ -111,3 +111,13 @@ def test_kernels_of_categories_form_no_square(double):
         value.backward()
     lengthscale = mixed.covar_module.kernels[0].base_kernel.kernels[0].raw_lengthscale
     assert lengthscale.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize(
+    "given", [(None,), (RBFKernel(),), (torch.zeros(3), RBFKernel()), ([0.0], [[1.0]])]
+)
+def test_what_is_no_mean_and_covariance(given):
+    """Such as the kernel of a prior, which a model takes."""
+    with pytest.raises(InputDataError, match=r"need `n` numbers.*covar_module=kernel"):
+        NystromPrior(*given)
+    assert NystromPrior(torch.zeros(3), torch.eye(3)).event_shape == (3,)

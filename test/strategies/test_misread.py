@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from gpytorch.kernels import RBFKernel
 from refusals import refused
 
 from botorch_sparse.acquisition import discretization_constant
@@ -158,6 +159,9 @@ def test_many_features_of_sbpe() -> None:
     strategy = SBPE(bounds=bounds, num_initial=4, num_evaluations=12)
     strategy.run(lambda X: X[:, 0], 4, progress=False)
     assert len(strategy.ask()) > 0
+    known = {"bounds": bounds, "covar_module": RBFKernel(), "num_evaluations": 4}
+    refused("a box of 300 features.*'practical'", SBPE, **known)
+    assert len(SBPE(**known, constants="practical").ask(1)) == 1
 
 
 @pytest.mark.parametrize("num", [0, 1, 2])

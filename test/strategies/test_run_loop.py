@@ -24,6 +24,7 @@ import sbpe_problems
 import torch
 from botorch.exceptions import (
     BotorchError,
+    BotorchTensorDimensionError,
     BotorchWarning,
     InputDataError,
     UnsupportedError,
@@ -785,6 +786,58 @@ def test_a_broken_executor_is_no_failure_of_a_point() -> None:
     assert "stay pending" in notes(caught.value)
     assert strategy.pending_ids.tolist() == [0, 1, 2]
     assert all(strategy.trial(id).failures == 0 for id in range(3))
+
+
+ODD: dict[str, tuple[Any, str]] = {
+    "nothing": (None, r"objective\(X\)=None of type NoneType.*need one number"),
+    "text": ("1.5", r"objective\(X\)='1.5' of type str.*need one number"),
+    "complex": (1 + 2j, r"of type complex.*need one number"),
+    "dict": ({"yield": 1.0}, r"of type dict.*need one number"),
+    "complex tensor": (torch.ones(1) * 1j, r"need a dense tensor of real numbers"),
+    "None in a list": ([None], r"of type list.*need one number"),
+    "an error": (ValueError("x"), r"of type ValueError.*need one number"),
+    "two numbers": ((1.0, 2.0), r"returned 1.0, 2.0 for one point; need one finite"),
+    "no number": ([], r"returned no values for one point; need one finite"),
+    "an empty frame": (pd.DataFrame(), r"returned no values for one point"),
+    "NaN": (float("nan"), r"returned nan for one point; need one finite"),
+    "infinity": (-float("inf"), r"returned -inf for one point; need one finite"),
+    "a huge integer": (10**400, r"of type int.*need one number"),
+}
+
+
+@pytest.mark.parametrize("form", ODD)
+def test_what_is_no_value_is_named_with_its_point(form: str) -> None:
+    """One by one or together; nothing is told, and it can be evaluated again."""
+    value, match = ODD[form]
+    strategy = random_search(batch_size=3)
+    executor: dict[str, Any] = {"executor": Immediate()}
+    for how in ({"catch": ZeroDivisionError}, executor):
+        before = strategy.state_dict() if len(strategy.pending) else None
+        with pytest.raises(InputDataError, match=match) as caught:
+            strategy.run(lambda X: value, 3, progress=False, **how)
+        assert "Raised by trial 0 at the point [" in notes(caught.value)
+        assert before is None or equal(strategy.state_dict(), before)
+    with pytest.raises(BotorchError, match=r"b = 3|real numbers") as caught:
+        strategy.run(lambda X: value, 3, progress=False)
+    assert "trial 0 at the point [" in notes(caught.value)
+    assert strategy.pending_ids.tolist() == [0, 1, 2] and len(strategy.history) == 0
+    assert len(strategy.run(objective, 3, progress=False)) == 3
+
+
+def test_values_of_another_shape_are_named_with_their_points() -> None:
+    """Of one outcome, and of two."""
+    for outcomes, value, match in (
+        (None, torch.ones(3, 2), r"shape \(3, 2\); need `b` or `b x 1` .* b = 3"),
+        (OUTCOMES, torch.ones(3), r"shape \(3,\); need `b x 2` numbers, with b = 3"),
+    ):
+        strategy = random_search(batch_size=3, outcomes=outcomes)
+        with pytest.raises(BotorchTensorDimensionError, match=match) as caught:
+            strategy.run(lambda X, value=value: value, 3, progress=False)
+        assert "trial 2 at the point [" in notes(caught.value)
+    for how in ({"catch": ZeroDivisionError}, {"executor": Immediate()}):
+        strategy = random_search(batch_size=3, outcomes=OUTCOMES)
+        with pytest.raises(InputDataError, match="2 numbers, for 'yield', 'cost'"):
+            strategy.run(lambda X: None, 3, progress=False, **how)
 
 
 @pytest.mark.parametrize("shape", [(-1,), (-1, 1)])

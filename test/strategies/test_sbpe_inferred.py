@@ -2,12 +2,13 @@
 
 import math
 import warnings
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.exceptions import BotorchWarning, InputDataError, UnsupportedError
 from botorch.exceptions.warnings import InputDataWarning
 from dense_posteriors import rbf
 from gpytorch.kernels import RBFKernel
@@ -317,21 +318,95 @@ def test_a_state_of_other_arguments_is_refused(change: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("is_withdrawn", [True, False], ids=["withdrawn", "equal"])
 def test_feedback_that_nothing_can_be_fitted_to(is_withdrawn: bool) -> None:
-    """The next ask says what to do, and more feedback helps."""
+    """More feedback helps; else the next batch is drawn too, which is announced."""
     strategy = build()
     batch = strategy.ask()
     if is_withdrawn:
         strategy.withdraw(batch)
     else:
         strategy.tell(batch, torch.full((6,), 3.0))
-    state = strategy.state_dict()
-    with pytest.raises(UnsupportedError, match="fewer than two different values"):
-        strategy.ask()
-    assert equal(strategy.state_dict(), state) and fitted(strategy) is None
+    assert len(strategy.history.rounds) == 0 and fitted(strategy) is None
+    drawn = deepcopy(strategy)
     X = strategy.candidates[:3]
     strategy.tell(X, f_of(X))
     assert fitted(strategy)["last_fit"] == len(strategy.history)
     assert len(strategy.ask()) == strategy.lengths[1]
+    with pytest.warns(BotorchWarning, match=r"fewer than two.*The next batch, of 8 "):
+        second = drawn.ask()
+    assert len(second) == drawn.lengths[1] == 8 and fitted(drawn) is None
+    assert not set(second.indices.tolist()) & set(drawn.history.indices.tolist())
+    assert [r.survivors for r in drawn.history.rounds] == [150]
+    drawn.tell(second, f_of(second.X))
+    assert fitted(drawn)["last_fit"] == len(drawn.history)
+    play(drawn, f_of, 1)
+    assert drawn.recommend().lower < drawn.recommend().upper
+
+
+def constant(X: Tensor) -> Tensor:
+    return torch.full((len(X),), 3.0)
+
+
+@pytest.mark.parametrize("domain", ["table", "few rows", "box"])
+def test_constant_feedback_goes_on_to_the_horizon(domain: str) -> None:
+    """Without bounds. A table's rows come once each, before any comes again."""
+    place: dict[str, Any] = {"candidates": table(20 if domain == "few rows" else 150)}
+    if domain == "box":
+        ends = torch.stack([torch.zeros(2), torch.ones(2)]).double()
+        place = {"candidates": None, "bounds": ends}
+    strategy, twin = build(**place), build(**place)
+    with pytest.warns(BotorchWarning) as caught:
+        history = strategy.run(constant, 60, progress=False)
+    texts = [str(w.message) for w in caught]
+    assert all("fewer than two different values" in text for text in texts)
+    assert len(texts) == len(history.rounds) == len(strategy.lengths)
+    assert "horizon ends without bounds" in texts[-1]
+    assert len(history) == 60 and strategy.is_finished and fitted(strategy) is None
+    with pytest.raises(UnsupportedError, match="after two values differ"):
+        strategy.recommend()
+    if domain != "box":
+        num = len(strategy.candidates)
+        assert len(set(history.indices[:num].tolist())) == min(num, 60)
+        assert bool(strategy.survivors.all())
+    with pytest.warns(BotorchWarning, match="fewer than two"):
+        twin.run(constant, 23, progress=False)
+    other = build(**place)
+    other.load_state_dict(twin.state_dict())
+    with pytest.warns(BotorchWarning, match="fewer than two"):
+        for s in (twin, other):
+            s.run(constant, 60, progress=False)
+    assert are_alike(twin, other) and equal(twin.history.X, history.X)
+
+
+def test_a_row_that_fails_is_not_drawn_again() -> None:
+    """Where rows come more than once, since there are fewer than points."""
+    strategy = build(candidates=table(8), num_initial=2)
+    with pytest.warns(BotorchWarning, match="fewer than two"):
+        strategy.run(constant, 12, progress=False)
+        strategy.fail(bad := strategy.ask(1))
+        strategy.run(constant, 59, progress=False)
+    row = int(bad.indices)
+    assert row not in strategy.history.indices[12:].tolist()
+    assert row in strategy.history.indices[:12].tolist()
+
+
+def test_rare_successes_are_fitted_to_once_there_is_one() -> None:
+    """Feedback of 0 and 1, with no 1 in the first batch."""
+    strategy = build()
+    first = set(deepcopy(strategy).ask().indices.tolist())
+    with pytest.warns(BotorchWarning, match="fewer than two"):
+        second = deepcopy(strategy)
+        second.tell(batch := second.ask(), 0.0 * constant(batch.X))
+        success = int(second.ask().indices[0])
+    assert success not in first
+
+    def f(rows: Tensor) -> Tensor:
+        return (rows == success).double()
+
+    with pytest.warns(BotorchWarning, match="fewer than two"):
+        history = strategy.run(f, 60, progress=False, by_index=True)
+    assert len(history) == 60 and history.best().row == success
+    assert [math.isnan(r.beta) for r in history.rounds[:3]] == [True, True, False]
+    assert fitted(strategy)["last_fit"] == 14 and bool(strategy.survivors[success])
 
 
 def test_data_from_before_count_for_the_fit_alone() -> None:

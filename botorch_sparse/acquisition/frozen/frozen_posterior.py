@@ -39,6 +39,7 @@ from botorch_sparse.acquisition.frozen.model_space import (
     validate_batch,
     validate_model,
     validate_noise,
+    validate_width,
 )
 
 
@@ -190,7 +191,12 @@ class FrozenPosterior(ABC):
         """The row of the last pending point, given those before; `aug x N x 1`."""
 
     def features(self, X: Tensor) -> Features:
-        """Features of `N x d` points as the user sees them. Cost: O(N m^2)."""
+        """Features of `N x d` points as the user sees them. Cost: O(N m^2).
+
+        Raises:
+            BotorchTensorDimensionError: If the model has another number of features.
+        """
+        validate_width("points", X, self.X_batch.shape[-1])
         Z = transformed_inputs(self.model, X).to(self.dtype)
         return self._features(Z.expand(*self.aug_shape, *Z.shape))
 

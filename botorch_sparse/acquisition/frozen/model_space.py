@@ -64,6 +64,15 @@ def validate_batch(X: Tensor, d: int) -> None:
         )
 
 
+def validate_width(name: str, X: Tensor, d: int) -> None:
+    """Refuse points, or bounds, that have not as many columns as the model."""
+    if X.shape[-1] != d:
+        raise BotorchTensorDimensionError(
+            f"Got {name} of {X.shape[-1]} features; need {d}, those of the model's "
+            "training points, in their order."
+        )
+
+
 def validate_noise(noise: Tensor, num_points: int) -> None:
     """Refuse noise variances that are not one positive number for each point."""
     check_tensors(noise=noise)

@@ -13,25 +13,37 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from botorch.exceptions import BotorchWarning, InputDataError
+from botorch.exceptions import (
+    BotorchTensorDimensionError,
+    BotorchWarning,
+    InputDataError,
+)
 from numpy.typing import NDArray
 from torch import Tensor
 
 from botorch_sparse.argument_checks import (
+    as_array,
     check_flag,
+    check_number,
     check_path,
     check_whole,
     short_list,
     short_repr,
 )
+from botorch_sparse.strategies.core.evaluation_process import (
+    evaluate_within,
+    packed,
+)
 from botorch_sparse.strategies.core.transaction import undivided, undo_point
 from botorch_sparse.strategies.core.trials import Trial
-from botorch_sparse.strategies.data.feedback import as_tensor, paired
+from botorch_sparse.strategies.data.feedback import paired
 from botorch_sparse.strategies.data.history import Batch, History
 from botorch_sparse.strategies.data.outcomes import Outcomes
 
 # Called with strategy, batch and history after each batch; True stops the run.
 Callback: TypeAlias = Callable[[Any, Batch, History], Any]
+# One evaluation when called: the outcomes, or None where it took too long.
+Evaluated: TypeAlias = Callable[[], list[float] | None]
 
 
 # So many failures in a row, with no result between them, are not the points' fault.
@@ -50,8 +62,9 @@ class Evaluation:
     Attributes:
         strategy: What is told.
         objective: What is evaluated.
-        by_index: See `Strategy.run`, as the next five.
+        by_index: See `Strategy.run`, as the next six.
         executor: See there.
+        timeout: See there.
         callbacks: See there.
         checkpoint: See there.
         catch: See there.
@@ -64,6 +77,7 @@ class Evaluation:
     objective: Callable[[Tensor], Any]
     by_index: bool = False
     executor: Executor | None = None
+    timeout: float | None = None
     callbacks: tuple[Callback, ...] = ()
     checkpoint: str | os.PathLike[str] | None = None
     catch: tuple[type[Exception], ...] = ()
@@ -81,6 +95,10 @@ class Evaluation:
                 "concurrent.futures.Executor, such as ThreadPoolExecutor(4) or a Dask "
                 "client's get_executor()."
             )
+        if self.timeout is not None:
+            need = "need a number of seconds above zero, or None for no limit."
+            check_number("timeout", self.timeout, "(0, inf)", need)
+            packed(self.objective, self.objective)
         for callback in self.callbacks:
             if not _has_method(callback, "__call__"):
                 raise InputDataError(
@@ -121,33 +139,44 @@ class Evaluation:
         """The same, however often it failed before."""
         if self.executor is not None:
             self._with_executor(batch, self.executor)
-        elif self.catch:
+        elif self.catch or self.timeout is not None:
             for id, call in self._calls(batch):
                 self._finish(id, call)
         else:
             self._tell(batch, self._at_once(batch))
 
-    def _at_once(self, batch: Batch) -> Any:
-        """What the objective returns for a batch.
+    def _at_once(self, batch: Batch) -> Tensor:
+        """What the objective returns for a batch, `b`, `b x 1` or `b x k`.
 
         It gets a copy, which it may write to: points are told as they were proposed.
         """
         try:
             with torch.inference_mode(False):
                 inputs = self._inputs(batch).clone()
-            return self.strategy.domain.ranks.once(lambda: self.objective(inputs))
+            once = self.strategy.domain.ranks.once
+            return self._values_of(batch, once(lambda: self.objective(inputs)))
         except Exception as error:
             points = self._trials_of(batch)
             which = short_list(points, show=self._name)
             error.add_note(f"The objective was called with {which}.")
             raise
 
-    def _tell(self, batch: Batch, Y: Any) -> None:
+    def _values_of(self, batch: Batch, returned: Any) -> Tensor:
+        """What was returned for a batch, if it has a value for each point."""
+        outcomes: Outcomes = self.strategy.record.outcomes
+        need = f"{outcomes.shape_text} numbers, with b = {len(batch)}"
+        Y = returned_values(paired(batch, outcomes.ordered(returned)), need)
+        if not outcomes.is_shape(Y.shape, len(batch)):
+            raise BotorchTensorDimensionError(
+                f"The objective returned values of shape {tuple(Y.shape)}; need {need}."
+            )
+        return Y
+
+    def _tell(self, batch: Batch, Y: Tensor) -> None:
         """Tell what can be learned; the trials of the rest stay pending."""
         outcomes: Outcomes = self.strategy.record.outcomes
-        Y = as_tensor(paired(batch, outcomes.ordered(Y)))
         b, ids = len(batch), batch.ids
-        if ids is None or not outcomes.is_shape(Y.shape, b):
+        if ids is None:
             self._tell_at_once(batch, Y)
             return
         values = Y.reshape(b, len(outcomes)).cpu().double()
@@ -184,7 +213,7 @@ class Evaluation:
             return batch.indices
         return batch.X
 
-    def _calls(self, batch: Batch) -> Iterator[tuple[int, Callable[[], list[float]]]]:
+    def _calls(self, batch: Batch) -> Iterator[tuple[int, Evaluated]]:
         """The ids of the trials, and the evaluation of each."""
         inputs, outcomes = self._inputs(batch), self.strategy.record.outcomes
         ids = [] if batch.ids is None else batch.ids.tolist()
@@ -193,12 +222,16 @@ class Evaluation:
             name = uuid.uuid4().hex
             place = str(inputs.device)
             call = partial(evaluate_one, self.objective, one, place, name, outcomes)
-            yield id, call
+            if self.timeout is None:
+                yield id, call
+            else:
+                payload = packed(call, self.objective)
+                yield id, partial(evaluate_within, float(self.timeout), payload)
 
     def _with_executor(self, batch: Batch, executor: Executor) -> None:
         """Evaluate all points at once, and tell each as it comes."""
-        out: dict[Future[list[float]], int] = {}
-        arrived: SimpleQueue[Future[list[float]]] = SimpleQueue()
+        out: dict[Future[list[float] | None], int] = {}
+        arrived: SimpleQueue[Future[list[float] | None]] = SimpleQueue()
         errors: list[Exception] = []
         try:
             for id, call in self._calls(batch):
@@ -228,13 +261,14 @@ class Evaluation:
                 errors[0].add_note(f"{len(errors) - 1} other trials failed too.")
             raise errors[0]
 
-    def _tell_arrived(self, out: dict[Future[list[float]], int]) -> None:
+    def _tell_arrived(self, out: dict[Future[list[float] | None], int]) -> None:
         """Tell the results that are there, and no others."""
         pending = set(self.strategy.pending_ids.tolist())
         for future, id in out.items():
             is_there = future.done() and not future.cancelled()
             if id in pending and is_there and future.exception() is None:
-                if self._is_usable(values := future.result()):
+                values = future.result()
+                if values is not None and self._is_usable(values):
                     self._tell_at_once([id], [values])
 
     def _is_usable(self, values: list[float]) -> bool:
@@ -244,13 +278,14 @@ class Evaluation:
         is_one = len(values) == len(outcomes)
         return is_one and bool(outcomes.are_usable(Y, largest).all())
 
-    def _finish(self, id: int, evaluated: Callable[[], list[float]]) -> None:
+    def _finish(self, id: int, evaluated: Evaluated) -> None:
         """Tell one evaluation, or that it failed."""
         try:
-            if not self._is_usable(values := evaluated()):
+            values = evaluated()
+            if values is not None and not self._is_usable(values):
                 raise InputDataError(
-                    f"The objective returned {short_list(values)} for one point; "
-                    f"{self._needed()}."
+                    f"The objective returned {short_list(values) or 'no values'} for "
+                    f"one point; {self._needed()}."
                 )
         except BrokenExecutor as error:  # not of this point, whatever is caught
             error.add_note(
@@ -264,6 +299,10 @@ class Evaluation:
         except Exception as error:
             error.add_note(f"Raised by {self._name(self.strategy.trial(id))}.")
             raise
+        if values is None:
+            reason = f"took longer than timeout={self.timeout} seconds, and was ended"
+            self._fail(id, TimeoutError(reason), may_retry=False)
+            return
         self._tell_at_once([id], [values])
         self.num_failures, self.undo = 0, _nothing
 
@@ -273,8 +312,8 @@ class Evaluation:
         if len(outcomes) == 1:
             return f"need one finite number, up to {largest:.3g}"
         return (
-            f"need {len(outcomes)} numbers, for {short_list(outcomes.names)}, up to "
-            f"{largest:.3g}, with NaN for those that were not measured, but not for all"
+            f"need {needed_of_one(outcomes)}, up to {largest:.3g}, with NaN for those "
+            "that were not measured, but not for all"
         )
 
     def _name(self, trial: Trial) -> str:
@@ -287,12 +326,12 @@ class Evaluation:
         key = "" if table.keys is None else f", key {table.keys[point]!r}"
         return f"{name} (row {point}{key})"
 
-    def _fail(self, id: int, error: Exception) -> None:
+    def _fail(self, id: int, error: Exception, *, may_retry: bool = True) -> None:
         """Keep a trial for retry once, then leave it out."""
         trial = self.strategy.trial(id)
         if self.num_failures == 0:
             self.undo = undo_point(self.strategy)
-        again = trial.failures == 0
+        again = may_retry and trial.failures == 0
         with undivided():
             self.strategy.fail([id], retry=again)
         self.num_failures += 1
@@ -317,7 +356,7 @@ class Evaluation:
         )
 
 
-def _cancel(out: dict[Future[list[float]], int]) -> None:
+def _cancel(out: dict[Future[list[float] | None], int]) -> None:
     for future in out:
         future.cancel()
 
@@ -339,9 +378,27 @@ def evaluate_one(
         name: Of this call. Dask takes calls that are equal for one, which noise is not.
         outcomes: What is measured.
     """
-    Y = as_tensor(outcomes.ordered(objective(torch.from_numpy(x).to(device))))
+    returned = outcomes.ordered(objective(torch.from_numpy(x).to(device)))
+    Y = returned_values(returned, needed_of_one(outcomes))
     values: list[float] = Y.double().reshape(-1).tolist()
     return values
+
+
+def needed_of_one(outcomes: Outcomes) -> str:
+    """How many numbers an objective has to return for one point."""
+    if len(outcomes) == 1:
+        return "one number"
+    return f"{len(outcomes)} numbers, for {short_list(outcomes.names or ())}"
+
+
+def returned_values(returned: Any, need: str) -> Tensor:
+    """What an objective returned as a tensor.
+
+    Raises:
+        InputDataError: If it is none, and no array of numbers; the message ends with
+            what it needs to be.
+    """
+    return as_array("objective(X)", returned, f"need {need}.", "biuf").detach()
 
 
 def _refuse_no_name(path: str | os.PathLike[str]) -> None:

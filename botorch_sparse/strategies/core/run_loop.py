@@ -68,9 +68,11 @@ def _check_ranks(evaluation: Evaluation) -> None:
     """Refuse to run with ranks whose strategy is another one."""
     strategy = evaluation.strategy
     ranks, generator = strategy.domain.ranks, strategy.generator
-    if ranks.size > 1 and (evaluation.executor is not None or evaluation.catch):
+    by_points = (evaluation.executor, evaluation.timeout, evaluation.catch or None)
+    if ranks.size > 1 and any(given is not None for given in by_points):
         raise UnsupportedError(
-            "Ranks evaluate whole batches, on rank 0; leave executor and catch out."
+            "Ranks evaluate whole batches, on rank 0; leave executor, timeout and "
+            "catch out."
         )
     ranks.require_equal("strategy", strategy._config)
     ranks.require_equal("seed", lambda: zlib.crc32(generator.get_state().numpy().data))

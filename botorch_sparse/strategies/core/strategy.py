@@ -550,6 +550,7 @@ class Strategy(ABC):
         progress: bool = True,
         by_index: bool = False,
         executor: Executor | None = None,
+        timeout: float | None = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: str | os.PathLike[str] | None = None,
         catch: type[Exception] | tuple[type[Exception], ...] = (),
@@ -581,6 +582,18 @@ class Strategy(ABC):
                 (`b = 1`), and results are told as they come. With processes the
                 objective is pickled, and nothing of the strategy. After an error what
                 has begun is awaited and told; after Ctrl-C, what is there.
+            timeout: Seconds that one evaluation may take, from the call of the
+                objective: neither waiting in an executor nor the start of a process
+                counts. One that takes longer is ended, with all that it has started.
+                Its trial fails with a warning and is left out, without a second try
+                (see `fail` and `readmit`), and the run goes on. A hundred in a row are
+                an error, as for `catch`. Each evaluation is then a process of its own,
+                whatever the executor, or with none: the worker, also a thread, waits
+                for it, so that executors stay whole, and what others evaluate goes on.
+                So the objective has to be picklable (`cloudpickle` is used if it is
+                installed), keeps nothing in memory for the next one, and scripts need
+                `if __name__ == "__main__":`. A process that crashes raises a
+                ChildProcessError, which may be caught.
             callbacks: Called with (strategy, batch, history) after each batch is told;
                 the run stops after the batch for which one returns True. A run that
                 goes on calls them once before it begins, with what was told of its
@@ -606,14 +619,14 @@ class Strategy(ABC):
 
         Raises:
             InputDataError: If an argument is none of these, such as a negative
-                `num_evaluations`; if `by_index` is set on a continuous domain; if the
-                checkpoint holds another run, or more of this one, or its folder can't
-                be written to.
+                `num_evaluations`; if the objective can't be pickled for `timeout`; if
+                `by_index` is set on a continuous domain; if the checkpoint holds
+                another run, or more of this one, or its folder can't be written to.
 
         Warns:
-            BotorchWarning: For each evaluation that raised something in `catch`. If a
-                horizon ends before `num_evaluations`, as in `SBPE` where points were
-                withdrawn.
+            BotorchWarning: For each evaluation that raised something in `catch`, or
+                took longer than `timeout`. If a horizon ends before `num_evaluations`,
+                as in `SBPE` where points were withdrawn.
         """
         check_callable("objective", objective, "a function of `b x d` points")
         check_whole("num_evaluations", num_evaluations, least=0)
@@ -624,6 +637,7 @@ class Strategy(ABC):
             objective,
             by_index=by_index,
             executor=executor,
+            timeout=timeout,
             callbacks=tuple(one_or_more),
             checkpoint=checkpoint,
             catch=catch if isinstance(catch, tuple) else (catch,),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from botorch.exceptions import InputDataError
 from botorch.exceptions.warnings import InputDataWarning
 from gpytorch.kernels import Kernel
 from torch import Tensor
@@ -290,9 +291,19 @@ def grid_constant(covar_module: Kernel, bounds: Tensor) -> float | None:
 
     Returns:
         None where the kernel's slopes are not known; see `lipschitz_constants`.
+
+    Raises:
+        InputDataError: If it is beyond float64.
     """
     sides, dim = bounds[1] - bounds[0], bounds.shape[-1]
     if (slopes := lipschitz_constants(covar_module, dim)) is None:
         return None
     per_side = sides.double().cpu() * slopes.squares.cpu().sqrt() * math.sqrt(dim)
-    return float(per_side.clamp_min(1.0).prod())
+    if math.isinf(points := float(per_side.clamp_min(1.0).prod())):
+        raise InputDataError(
+            f"Got a kernel whose grid on a box of {dim} features has more points than "
+            "float64 holds, and a radius of which nothing follows; need fewer "
+            "features, longer lengthscales, or constants='practical', which have no "
+            "grid."
+        )
+    return points

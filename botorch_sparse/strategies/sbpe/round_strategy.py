@@ -196,7 +196,8 @@ class RoundStrategy(Strategy):
         if self.last_bounds is None:
             raise UnsupportedError(
                 "There are no confidence bounds before the feedback of the first batch "
-                "is told."
+                "is told; where the kernel is inferred, of the first one after two "
+                "values differ. history.best() has the best value so far."
             )
         found = self.progress.left.recommend(self.record, self._failed)
         return found.negated() if self.minimize else found
@@ -252,7 +253,7 @@ class RoundStrategy(Strategy):
         self.record.rounds = (*self.record.rounds, ended)
 
     def _can_conclude(self) -> bool:
-        """Whether a batch that is over may end; if not, the next `ask` says why."""
+        """Whether a batch that is over ends at once; if not, the next `ask` ends it."""
         return True
 
     def _concluded(self, places: Tensor) -> tuple[SearchState, Round]:

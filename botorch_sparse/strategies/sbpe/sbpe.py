@@ -31,7 +31,7 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 import torch
-from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.exceptions import BotorchWarning, InputDataError, UnsupportedError
 from botorch.exceptions.warnings import InputDataWarning
 from gpytorch.kernels import Kernel
 from torch import Tensor
@@ -106,6 +106,12 @@ class SBPE(RoundStrategy):
     3.5 is for a kernel that is known: what is proved holds given that the function less
     the constant, in these units, has a norm of at most `norm_bound` under the fitted
     kernel, and noise as fitted. Intervals, gaps and the history are in units of Y.
+
+    A single value has no scale, such as 0 where successes are rare. While all feedback
+    is that value, the next batch of the schedule is drawn like the first, from rows
+    that were not evaluated while there are some, and a warning says so. If it never
+    changes, the run goes on to the horizon and has no bounds. With `covar_module`
+    constant feedback is like any other.
 
     Each candidate may be evaluated several times: there is no `unique`. The mean of
     `history.best()` is by the last batch's feedback alone, see `predict`, and None
@@ -240,15 +246,30 @@ class SBPE(RoundStrategy):
     def _begun(self, length: int) -> SearchState:
         if not self._is_fit_missing:
             return super()._begun(length)
-        add_point = self.record.add_point
-        drawn = self.domain.sample(length, self.generator, add_point)
-        return replace(self.progress, is_begun=True, drawn=tuple(drawn))
+        return replace(self.progress, is_begun=True, drawn=self._drawn(length))
+
+    def _drawn(self, num: int) -> tuple[int, ...]:
+        """Points that no kernel chooses; rows that a batch has had come last."""
+        taken = set(self._failed)
+        if self.round_number > 0:
+            taken |= set(self.record.different.tolist())
+        context = self.generator, self.record.add_point
+        drawn = self.domain.sample(num, *context, taken)
+        if (left := num - len(drawn)) > 0:
+            drawn += self.domain.uniform(left, *context, self._failed)
+        return tuple(drawn)
+
+    @property
+    def _can_fit(self) -> bool:
+        """Without two different values there is no scale to be fitted."""
+        values = self.record.values
+        return bool((values != values[:1]).any())
 
     @override
     def _can_conclude(self) -> bool:
-        """Without two different values there is no scale to be fitted."""
-        values = self.record.values
-        return not self._is_fit_missing or bool((values != values[:1]).any())
+        """A batch to be fitted to waits for the next `ask`, if there will be one."""
+        is_last = self.round_number == len(self.lengths) - 1
+        return not self._is_fit_missing or self._can_fit or is_last
 
     @override
     def _concluded(self, places: Tensor) -> tuple[SearchState, Round]:
@@ -261,19 +282,31 @@ class SBPE(RoundStrategy):
         return concluded
 
     def _fitted(self, num: int) -> tuple[SearchState, Round]:
-        """With a prior that is fitted to all feedback."""
-        length, at = self.lengths[0], self.progress
-        if not self._can_conclude():
-            raise UnsupportedError(
-                f"The first batch of {length} points is over, and the feedback, of "
-                f"{len(self.record)} evaluations, has fewer than two different "
-                "values: kernel and scale can't be fitted. Tell more feedback, of any "
-                "points: tell(X, Y). Or start anew with a larger num_initial, or with "
-                "covar_module, lam and noise_std."
-            )
+        """With a prior that is fitted to all feedback, if that has two values."""
+        length, at = self.lengths[self.round_number], self.progress
+        ended = Round(length, num, survivors=len(self.candidates) or None)
+        if not self._can_fit:
+            self._announce_single_value()
+            return at, ended
         prior = fitted_prior(at.source, self.record, self.generator)
-        start = SearchState.at_start(self.domain, at.source, at.design, prior)
-        return start, Round(length, num, survivors=len(self.candidates) or None)
+        return SearchState.at_start(self.domain, at.source, at.design, prior), ended
+
+    def _announce_single_value(self) -> None:
+        """Warn that a batch has ended to which no kernel can be fitted."""
+        rest = self.lengths[self.round_number + 1 :]
+        then = "The horizon ends without bounds. Start anew with more num_evaluations, "
+        if rest:
+            then = (
+                f"The next batch, of {rest[0]} points, is drawn uniformly too and "
+                "rules nothing out. Tell other feedback as well, "
+            )
+        warnings.warn(
+            f"A batch is over, and the feedback, of {len(self.record)} evaluations, "
+            "has fewer than two different values: kernel and scale can't be fitted. "
+            f"{then}or give covar_module, lam and noise_std.",
+            BotorchWarning,
+            stacklevel=2,
+        )
 
     @torch.no_grad()
     def _announce_size(self, data: FoldedEvaluations) -> None:

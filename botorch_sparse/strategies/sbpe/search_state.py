@@ -139,9 +139,9 @@ class SearchState:
     ) -> int:
         """Algorithm 1, lines 6-9: the next point joins the batch. O(A m) on a table."""
         left, place, context = self.left, len(self.points), (known, generator, failed)
-        if self.drawn:
+        if self.drawn and self.drawn[place] not in failed:
             number = self.drawn[place]
-        elif self.design.is_random:
+        elif self.drawn or self.design.is_random:
             number = left.draw(place, self.pool, *context)
         else:
             batch = self.exploration, self.points, self.pool, self.source.inputs

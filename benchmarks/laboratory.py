@@ -10,7 +10,8 @@ its own seed) and random rows.
 Tables print medians over seeds of the rank of the best row so far after each round, 1
 plus the number of rows of the table that are strictly better, by the values without
 noise; the share of seeds whose last rank is within the best hundredth of the rows; and
-CPU seconds of a call that has results. Where a row was measured several times, each
+CPU seconds of a call that has results. The row *random, exactly* has what infinitely
+many seeds of random rows would give. Where a row was measured several times, each
 seed draws one of its measurements, the same one for all methods. sgemm_gpu is a random
 subset of 3,000 of its 241,600 rows, the same for all methods and seeds: the peer keeps
 a frame of its whole search space.
@@ -25,6 +26,7 @@ tables that are not in the folder that `BOTORCH_SPARSE_DATA` names.
 
 import argparse
 import csv
+import math
 import statistics
 import sys
 import time
@@ -47,6 +49,7 @@ from benchmarks.store import Record, Store
 from botorch_sparse.suggest.suggest_command import main as suggest_main
 
 ROUNDS, BATCH = 5, 8
+ENDS = range(BATCH, ROUNDS * BATCH + 1, BATCH)  # rows measured after each round
 SUBSET = 3_000
 BEST_SHARE = 0.01
 # Options of `suggest` beside those of the files, the batch and the seed.
@@ -150,14 +153,11 @@ class Run:
 
     def record(self) -> Record:
         """What is stored: rows, ranks after each round, seconds, rows of the table."""
-        ends = range(BATCH, ROUNDS * BATCH + 1, BATCH)
-        ranks = [self.table.rank(self.rows[:end]) for end in ends]
-        size = len(self.table.features)
         return {
             "rows": self.rows,
-            "ranks": ranks,
+            "ranks": [self.table.rank(self.rows[:end]) for end in ENDS],
             "seconds": self.seconds,
-            "of": size,
+            "of": len(self.table.features),
         }
 
 
@@ -281,13 +281,15 @@ def report(store: Store, args: argparse.Namespace) -> str:
         found = {method: runs for method, runs in found.items() if runs}
         if found:
             size = max(run["of"] for runs in found.values() for run in runs)
-            lines += [f"### {table}: {size:,} rows", "", *table_of(found), ""]
+            cells = [*table_of(found), exactly_random(size)]
+            rows = [f"| {' | '.join(row)} |" for row in cells]
+            lines += [f"### {table}: {size:,} rows", "", *rows, ""]
     return "\n".join(lines)
 
 
-def table_of(found: dict[str, list[Record]]) -> list[str]:
-    """Markdown: medians of ranks by measured rows, successes, and seconds."""
-    ends = [f"rank at {BATCH * (i + 1)}" for i in range(ROUNDS)]
+def table_of(found: dict[str, list[Record]]) -> list[list[str]]:
+    """Cells: medians of ranks by measured rows, successes, and seconds."""
+    ends = [f"rank at {end}" for end in ENDS]
     head = ["method", "seeds", *ends, "in the best 1%", "CPU s a call"]
     rows = [head, ["---"] * len(head)]
     for method, runs in found.items():
@@ -299,7 +301,23 @@ def table_of(found: dict[str, list[Record]]) -> list[str]:
         name = f"**{method}**" if method in SUGGEST else method
         cells = [name, str(len(runs)), *medians, f"{share:.0%}", f"{second:.2g}"]
         rows.append(cells)
-    return [f"| {' | '.join(row)} |" for row in rows]
+    return rows
+
+
+def exactly_random(size: int) -> list[str]:
+    r"""Cells of random rows of a table without ties, from the distribution of ranks.
+
+    .. math:: P(\mathrm{rank} > k) = \binom{A - k}{n} / \binom{A}{n}
+    """
+
+    def beyond(k: int, n: int) -> float:
+        return math.comb(size - k, n) / math.comb(size, n)
+
+    medians = [
+        next(str(k) for k in range(1, size + 1) if beyond(k, n) <= 0.5) for n in ENDS
+    ]
+    share = 1 - beyond(int(BEST_SHARE * size), ENDS[-1])
+    return ["random, exactly", "-", *medians, f"{share:.0%}", "-"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

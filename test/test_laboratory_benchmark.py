@@ -51,8 +51,13 @@ def test_each_seed_draws_one_measurement_of_a_row() -> None:
     assert set(which) == {0.0, 1.0}
 
 
-@pytest.mark.filterwarnings("default")  # of the peer's import
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in laboratory.NEEDS))
+        for name in METHODS
+    ],
+)
 def test_each_method_repeats_its_seed(method: str) -> None:
     if method in laboratory.NEEDS and not find_spec(laboratory.NEEDS[method]):
         pytest.skip("not installed")

@@ -31,6 +31,7 @@ NAMES = (
     "ax_flow",
     "pools",
     "outcomes",
+    "laboratory",
     "threads",
     "start",
 )
@@ -62,6 +63,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "threads": ["--jobs", "BBKB, 4,000", "--beside", "alone", "two", "--repeats", "1"],
     "outcomes": "--problems limited dtlz2 --seeds 1 --total 100 --methods thompson "
     "random forest nsga2".split(),
+    "laboratory": "--tables redoxmers --seeds 1 --methods suggest random".split(),
     "pools": "--tables abalone --seeds 1 --evaluations 100 --methods "
     "thompson,bbkb,random,forest-ucb,exact-ts-quick".split(),
 }

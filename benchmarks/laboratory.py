@@ -55,6 +55,8 @@ BEST_SHARE = 0.01
 # Options of `suggest` beside those of the files, the batch and the seed.
 SUGGEST: dict[str, list[str]] = {
     "suggest": [],
+    "design": ["--design"],
+    "thompson": ["--strategy", "thompson"],
     "bbkb": ["--strategy", "bbkb"],
 }
 NEEDS = {"baybe": "baybe"}  # packages that a method needs

@@ -180,6 +180,39 @@ def test_one_target_has_progress_predictions_and_effects(lab):
     assert page.table("matters", "share")[0]["matters"] == "much"
 
 
+CASES = {
+    "rises": (lambda i: HEAT[i], "good", "rises from 20 to 79.88"),
+    "falls": (lambda i: 1e9 * (90 - HEAT[i]), "good", "falls from 7e+10 to 1.012e+10"),
+    "bends": (
+        lambda i: (HEAT[i] - 50) ** 2,
+        "good",
+        "greatest at 20 (898.6), least at",
+    ),
+    "noise": (lambda i: math.sin(i * i), "poor", ""),
+}
+
+
+@pytest.mark.parametrize(("target", "quality", "effect"), CASES.values(), ids=CASES)
+def test_words_follow_the_numbers(lab, target, quality, effect):
+    rows = [["id", "loss"], *([f"c{i}", target(i)] for i in range(26))]
+    page = page_of(lab, "--results", lab.write("m.csv", rows))
+    assert page.says("R\u00b2 = ").startswith(f"Predictions are {quality}:")
+    first, *others = page.table("matters", "share")
+    if quality == "poor":
+        shares = [int(row["share"].removesuffix("%")) for row in (first, *others)]
+        words = ["much" if s >= 25 else "some" for s in shares]
+        assert [row["matters"] for row in (first, *others)] == words
+        return
+    assert (first["column"], first["matters"], first["share"]) == (
+        "heat",
+        "much",
+        "100%",
+    )
+    assert first["predicted loss"].startswith(effect)
+    assert {row["matters"] for row in others} == {"little"}
+    assert {row["predicted loss"] for row in others} == {"hardly changes"}
+
+
 def test_several_targets_have_a_front_and_parts_for_each_outcome(lab):
     page = page_of(lab, *outcomes(lab, 24), "--batch", 2)
     assert page.headings == WHOLE
@@ -511,8 +544,9 @@ def test_shares_are_those_of_exchanged_cells(monkeypatch):
     for name, share in zip(column_names(strategy), shares, strict=True):
         others = [rows[i - 1][name] for i in range(len(rows))]
         changed = [{**row, name: cell} for row, cell in zip(rows, others, strict=True)]
-        change = ((predicted(strategy, changed) - mean) ** 2).mean()
-        assert share == pytest.approx(change / (2 * mean.var()), abs=1e-9)
+        change = ((predicted(strategy, changed) - mean) ** 2).sum()
+        pairs = sum((mean[i] - mean[i - 1]) ** 2 for i in range(len(rows)))
+        assert share == pytest.approx(change / pairs, abs=1e-9)
     u, kind, v, same, other = shares
     assert u > kind > max(v, other) and same == 0.0
 

@@ -229,6 +229,36 @@ def test_several_targets_have_a_front_and_parts_for_each_outcome(lab):
     assert "hypervolume" in page.pictures[0] and "infeasible" in page.pictures[1]
 
 
+BESIDE = "id,loss,heat,solvent,dose,lid|" + "|".join(
+    f"old{i},{loss(i)},{HEAT[i]},oil,{DOSE[i]},{i}" for i in range(8)
+)
+TWO = "id,loss,gain,dust|" + "|".join(
+    f"c{i},{loss(i)},{HEAT[i]},{i % 2}" for i in range(8)
+)
+SITUATIONS: dict[str, tuple[str, str]] = {
+    "all are beside the pool": (BESIDE, "--minimize"),
+    "no row is feasible": (TWO, "--constraint dust>=5"),
+    "no row of a front is feasible": (TWO, "--target gain --constraint dust>=5"),
+    "one row of several targets": (TWO[:40], "--target gain --target dust"),
+    "three targets": (TWO, "--target gain --target dust"),
+    "equal values": ("id,loss|" + "|".join(f"c{i},2" for i in range(8)), ""),
+    "no key": (BESIDE, "--ignore id"),
+    "bbkb": (TWO, "--strategy bbkb"),
+    "letters that a font may lack": (TWO.replace("loss", "\u6e29"), "--target \u6e29"),
+}
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_other_situations_have_all_parts(lab, name):
+    table, words = SITUATIONS[name]
+    path = lab.write("m.csv", table)
+    named = {"key": None} if name == "no key" else {}
+    if "\u6e29" in words:
+        named, words = {"target": "\u6e29"}, ""
+    page = page_of(lab, "--results", path, *words.split(), **named)
+    assert page.headings == WHOLE and page.pictures
+
+
 def test_four_targets_have_no_picture_of_the_front(lab):
     rows = [["id", "a", "b", "c", "d"]]
     rows += [[f"c{i}", HEAT[i], -HEAT[i], DOSE[i], -DOSE[i]] for i in range(8)]

@@ -79,7 +79,7 @@ def test_effects_are_lines_and_bars_from_their_mean():
     assert [label.get_text() for label in bars.get_yticklabels()] == ["oil", "water"]
 
 
-NAMES = ["$x_1$ and $y^", r"\frac{$", "<script> & </script>", "a\nb\x00"]
+NAMES = ["$x_1$ and y^", r"$\frac{$", "<script> & </script>", "a\nb\x00"]
 
 
 @pytest.mark.parametrize("name", NAMES)

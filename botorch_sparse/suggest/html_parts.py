@@ -37,8 +37,9 @@ img { display: block; max-width: 100%; height: auto; margin: .5rem 0; }
 @media print {
   body { max-width: none; margin: 0; padding: 0; font-size: 10pt; }
   .wide { overflow: visible; }
-  table { font-size: 8pt; }
-  th, td { padding-right: .6rem; min-width: 0; overflow-wrap: anywhere; }
+  table { font-size: 7.5pt; }
+  th, td { padding-right: .35rem; }
+  .words { min-width: 4.2rem; overflow-wrap: anywhere; }
   h2, h3 { break-after: avoid; }
   img, tr { break-inside: avoid; }
 }

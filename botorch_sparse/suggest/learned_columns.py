@@ -6,11 +6,12 @@ measurements. The hyperparameters, the constant mean among them, stay those of a
 The share of a column is its total Sobol index by Jansen's estimator,
 
 .. math:: T_j = \frac{\sum_i (\mu(x_i) - \mu(x_i^{(j)}))^2}
-    {2 N \, \mathrm{Var}_i \, \mu(x_i)},
+    {\sum_i (\mu(x_i) - \mu(x_i'))^2},
 
-where :math:`x_i^{(j)}` has column `j` from another row: how much of the differences
-between predictions is due to the column, alone or together with others. Shares may add
-up to more than one.
+where :math:`x_i^{(j)}` is :math:`x_i` with column `j` of another row :math:`x_i'`: how
+much of the differences between predictions is due to the column, alone or together with
+others. Shares may add up to more than one. The same pairs are in both sums, so that the
+share of a column that alone matters is one.
 """
 
 from collections.abc import Sequence
@@ -114,11 +115,9 @@ def column_shares(strategy: Learner) -> Matrix:
     """
     X = _some_rows(strategy)
     mean = _predicted(strategy, X)
-    spread = np.where(
-        np.ptp(mean, axis=0) > ROUNDING * abs(mean).max(axis=0),
-        2 * len(X) * mean.var(axis=0),
-        np.inf,
-    )
+    differences = np.square(np.roll(mean, 1, axis=0) - mean).sum(axis=0)
+    is_known = np.ptp(mean, axis=0) > ROUNDING * abs(mean).max(axis=0)
+    spread = np.where(is_known, differences, np.inf)
     shares = []
     for spec in _specs(strategy):
         Z, part = X.clone(), slice(spec.start, spec.start + spec.width)

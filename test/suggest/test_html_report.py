@@ -180,6 +180,39 @@ def test_one_target_has_progress_predictions_and_effects(lab):
     assert page.table("matters", "share")[0]["matters"] == "much"
 
 
+CASES = {
+    "rises": (lambda i: HEAT[i], "good", "rises from 20 to 79.88"),
+    "falls": (lambda i: 1e9 * (90 - HEAT[i]), "good", "falls from 7e+10 to 1.012e+10"),
+    "bends": (
+        lambda i: (HEAT[i] - 50) ** 2,
+        "good",
+        "greatest at 20 (898.6), least at",
+    ),
+    "noise": (lambda i: math.sin(i * i), "poor", ""),
+}
+
+
+@pytest.mark.parametrize(("target", "quality", "effect"), CASES.values(), ids=CASES)
+def test_words_follow_the_numbers(lab, target, quality, effect):
+    rows = [["id", "loss"], *([f"c{i}", target(i)] for i in range(26))]
+    page = page_of(lab, "--results", lab.write("m.csv", rows))
+    assert page.says("R\u00b2 = ").startswith(f"Predictions are {quality}:")
+    first, *others = page.table("matters", "share")
+    if quality == "poor":
+        shares = [int(row["share"].removesuffix("%")) for row in (first, *others)]
+        words = ["much" if s >= 25 else "some" for s in shares]
+        assert [row["matters"] for row in (first, *others)] == words
+        return
+    assert (first["column"], first["matters"], first["share"]) == (
+        "heat",
+        "much",
+        "100%",
+    )
+    assert first["predicted loss"].startswith(effect)
+    assert {row["matters"] for row in others} == {"little"}
+    assert {row["predicted loss"] for row in others} == {"hardly changes"}
+
+
 def test_several_targets_have_a_front_and_parts_for_each_outcome(lab):
     page = page_of(lab, *outcomes(lab, 24), "--batch", 2)
     assert page.headings == WHOLE
@@ -194,6 +227,36 @@ def test_several_targets_have_a_front_and_parts_for_each_outcome(lab):
     assert [row["loss"] for row in front] == [f"{x:.6g}" for x, _ in sorted(kept)]
     assert page.texts.count("Front") == 1 and page.texts.count("dust") == 2
     assert "hypervolume" in page.pictures[0] and "infeasible" in page.pictures[1]
+
+
+BESIDE = "id,loss,heat,solvent,dose,lid|" + "|".join(
+    f"old{i},{loss(i)},{HEAT[i]},oil,{DOSE[i]},{i}" for i in range(8)
+)
+TWO = "id,loss,gain,dust|" + "|".join(
+    f"c{i},{loss(i)},{HEAT[i]},{i % 2}" for i in range(8)
+)
+SITUATIONS: dict[str, tuple[str, str]] = {
+    "all are beside the pool": (BESIDE, "--minimize"),
+    "no row is feasible": (TWO, "--constraint dust>=5"),
+    "no row of a front is feasible": (TWO, "--target gain --constraint dust>=5"),
+    "one row of several targets": (TWO[:40], "--target gain --target dust"),
+    "three targets": (TWO, "--target gain --target dust"),
+    "equal values": ("id,loss|" + "|".join(f"c{i},2" for i in range(8)), ""),
+    "no key": (BESIDE, "--ignore id"),
+    "bbkb": (TWO, "--strategy bbkb"),
+    "letters that a font may lack": (TWO.replace("loss", "\u6e29"), "--target \u6e29"),
+}
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_other_situations_have_all_parts(lab, name):
+    table, words = SITUATIONS[name]
+    path = lab.write("m.csv", table)
+    named = {"key": None} if name == "no key" else {}
+    if "\u6e29" in words:
+        named, words = {"target": "\u6e29"}, ""
+    page = page_of(lab, "--results", path, *words.split(), **named)
+    assert page.headings == WHOLE and page.pictures
 
 
 def test_four_targets_have_no_picture_of_the_front(lab):
@@ -511,8 +574,9 @@ def test_shares_are_those_of_exchanged_cells(monkeypatch):
     for name, share in zip(column_names(strategy), shares, strict=True):
         others = [rows[i - 1][name] for i in range(len(rows))]
         changed = [{**row, name: cell} for row, cell in zip(rows, others, strict=True)]
-        change = ((predicted(strategy, changed) - mean) ** 2).mean()
-        assert share == pytest.approx(change / (2 * mean.var()), abs=1e-9)
+        change = ((predicted(strategy, changed) - mean) ** 2).sum()
+        pairs = sum((mean[i] - mean[i - 1]) ** 2 for i in range(len(rows)))
+        assert share == pytest.approx(change / pairs, abs=1e-9)
     u, kind, v, same, other = shares
     assert u > kind > max(v, other) and same == 0.0
 

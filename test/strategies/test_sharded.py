@@ -194,6 +194,9 @@ def test_what_ranks_do_not_share_is_refused() -> None:
         batch = strategy.ask()
         with pytest.raises(UnsupportedError, match="not found by these"):
             strategy.tell(batch.X, objective(batch.X))
+        for by_points in ({"timeout": 5.0}, {"catch": ValueError}):
+            with pytest.raises(UnsupportedError, match="leave executor, timeout and"):
+                strategy.run(objective, 90, progress=False, **by_points)
         strategy.tell(replace(batch, ids=None), objective(batch.X))
         assert len(strategy.history) == len(batch) and len(strategy.pending) == 0
 

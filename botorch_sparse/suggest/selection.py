@@ -79,7 +79,8 @@ def choose(
         rows = [] if done else [0]
         return Selection(rows, [(*blank, ONLY)] * len(rows))
     strategy = rebuild(options, pool, results, pending, excluded)
-    rows, num_drawn = propose(strategy, options.batch, options.first)
+    first = first_rows(options, results)
+    rows, num_drawn = propose(strategy, options.batch, first)
     if not len(results):
         reason = SPREAD if options.design else FIRST
         return Selection(rows, [(*blank, reason)] * len(rows))
@@ -113,7 +114,7 @@ def rebuild(
             outcomes=pool.outcomes,
             unique=True,
             seed=int(drawn[0]) >> 1,
-            num_initial=options.first,
+            num_initial=first_rows(options, results),
             initial_design="k-means++" if options.design else "random",
             **costs_of(options, pool, results),
         )
@@ -138,6 +139,13 @@ def _naming(name: str) -> Iterator[None]:
         yield
     except InputDataError as error:
         raise InputDataError(f"{name}: {error}") from error
+
+
+def first_rows(options: Namespace, results: Results) -> int | None:
+    """Rows to know before a model chooses: those that failed are not asked for anew."""
+    if options.first is None:
+        return None
+    return max(1, options.first - len({*results.failed} - {*results.rows}))
 
 
 def costs_of(options: Namespace, pool: Pool, results: Results) -> dict[str, Any]:

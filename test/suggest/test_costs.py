@@ -102,7 +102,8 @@ def test_the_first_rows_have_a_number(
 ) -> None:
     words = [*design, "--first", 8, "--state", lab.state]
     answer = lab(*words, "--batch", 20)
-    assert len(answer.ids) == 8
+    ids = answer.ids
+    assert len(ids) == 8
     assert {row["reason"] for row in answer.rows} == {reason}
     told = lab.write("m.csv", [["id", "loss"], *([each, 1] for each in answer.ids[:3])])
     answer = lab(*words, "--batch", 20, "--results", told)
@@ -110,6 +111,11 @@ def test_the_first_rows_have_a_number(
     assert not any(row["reason"] == DRAWN for row in answer.rows)
     answer = lab(*design, "--first", 8, "--batch", 3)
     assert len(answer.ids) == 3
+    rows = [[each, i] for i, each in enumerate(ids[:6])] + [[ids[6], "failed"]]
+    told = lab.write("m.csv", [["id", "loss"], *rows, [ids[7], "failed"]])
+    answer = lab(*design, "--first", 8, "--batch", 3, "--results", told)
+    assert len(answer.ids) == 3  # those that failed are not asked for anew
+    assert not any(row["reason"] == DRAWN for row in answer.rows)
 
 
 def test_a_design_covers_the_table(lab: Laboratory) -> None:

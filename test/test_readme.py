@@ -59,14 +59,15 @@ def test_the_pages(page):
 
 
 def test_files_that_are_named_are_there():
-    """With their path from the repository, from the package, or from its strategies."""
+    """With their path from the repository, the package, its strategies, or the page."""
     package = ROOT / "botorch_sparse"
     folders = (ROOT, package, package / "strategies")
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*/**/*.md")]
     pages.remove(ROOT / "CHANGELOG.md")
     for page in pages:
-        for name in re.findall(r"[a-z_/]+/[a-z_]+\.py", page.read_text()):
-            assert any((folder / name).exists() for folder in folders), (page, name)
+        for name in re.findall(r"[a-z_/]+/[a-z_]+\.py\b", page.read_text()):
+            near = (*folders, page.parent)
+            assert any((folder / name).exists() for folder in near), (page, name)
 
 
 def test_the_command_line(tmp_path):

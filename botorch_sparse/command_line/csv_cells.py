@@ -68,6 +68,12 @@ def shared_unit(cells: Sequence[str]) -> str | None:
     return unit
 
 
+def unit_of(cell: str) -> str | None:
+    """The unit behind the number of a cell; None where there is none."""
+    found = WITH_UNIT.fullmatch(cell)
+    return None if found is None or has_no_value(cell) else found[2]
+
+
 def without_unit(cell: str) -> str:
     """The number of a cell with a unit; all else as it is."""
     found = WITH_UNIT.fullmatch(cell)

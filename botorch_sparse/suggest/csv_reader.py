@@ -23,10 +23,14 @@ from botorch_sparse.command_line.csv_cells import (
     looks_like_number,
     number,
     shared_unit,
+    unit_of,
     with_point,
     without_unit,
 )
 from botorch_sparse.suggest.table_files import SEPARATORS, read_records
+
+# The share of a column's cells from which on one unit is meant for all.
+MOST = 0.75
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +121,8 @@ class TextTable:
 
         Raises:
             InputDataError: If a cell is empty; or if more than half of the known cells
-                look like numbers or dates, but some cells are none.
+                look like numbers or dates, or three quarters have one unit, but some
+                cells do not.
         """
         cells = self.columns[column]
         if "" in cells:
@@ -131,6 +136,7 @@ class TextTable:
         num_dates = sum(n for cell, n in counts.items() if looks_like_date(cell))
         if 2 * num_dates > num_known:
             raise self._date_error(column)
+        self._check_one_unit(column, counts)
         num_like = sum(n for cell, n in counts.items() if looks_like_number(cell))
         if 2 * num_like <= num_known:
             return cells
@@ -139,6 +145,22 @@ class TextTable:
             f"{short_repr(cells[row])} is no number, but most cells of the column look "
             f"like numbers{comma_hint(cells[row]) or '; correct it'}, declare the "
             f"column as --text, or leave it out with --ignore {short_repr(column)}."
+        )
+        raise self.error(row, column, reason)
+
+    def _check_one_unit(self, column: str, counts: Counter[str]) -> None:
+        """Check that numbers of which most have one unit all have it."""
+        units = Counter[str | None]()
+        for cell, num in counts.items():
+            units[unit_of(cell)] += num
+        ((unit, num),) = units.most_common(1)
+        if unit is None or num <= MOST * units.total() or len(units) < 2:
+            return
+        cells = self.columns[column]
+        row = next(i for i, cell in enumerate(cells) if unit_of(cell) != unit)
+        reason = (
+            f"{short_repr(cells[row])} is not in {short_repr(unit)}, as most cells of "
+            "the column are; write all in one unit, or declare the column as --text."
         )
         raise self.error(row, column, reason)
 

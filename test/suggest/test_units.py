@@ -49,6 +49,16 @@ def test_columns_with_units(lab: Laboratory) -> None:
         assert lab("--exclude", condition, "--batch", 9).ids == ["c1"]
 
 
+def test_one_cell_in_another_unit_is_named(lab: Laboratory) -> None:
+    """Where most have one; a column of as many units as kinds is one of categories."""
+    lab.write("pool.csv", lines("id,time,x", "c{0},{0} h,{0}", NUM) + "|d,30 min,3")
+    line = lab.refused()
+    assert "line 32 (key 'd'), column 'time': '30 min' is not in 'h', as most" in line
+    assert "read: 'time': 31 categories" in lab("--text", "time").said
+    lab.write("pool.csv", lines("id,time,x", "c{0},{0} h,{0}", NUM) + "|d,over night,3")
+    assert "'over night' is not in 'h'" in lab.refused()
+
+
 def test_units_that_differ_are_refused(lab: Laboratory) -> None:
     lab.write("pool.csv", lines("T,x", "{0}5 °C,{0}", NUM, 1))
     told = lab.write("m.csv", lines("T,x,loss", "{0}5 K,{0},1", 9, 3))

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.special import ndtr
 from torch import Tensor
 
 from botorch_sparse.strategies import (
@@ -258,14 +258,15 @@ def chance_within(
     for outcome, m, s in zip(outcomes, mean, sd, strict=True):
         if isinstance(outcome, Constraint) and not math.isnan(s):
             low, high = outcome.range
-            chances.append(float(norm.cdf(high, m, s) - norm.cdf(low, m, s)))
+            chances.append(float(ndtr((high - m) / s) - ndtr((low - m) / s)))
     return math.prod(chances) if chances else None
 
 
 def chance_beyond(outcome: Outcome, value: float, mean: float, sd: float) -> float:
     """The chance that an objective is better than a value."""
     is_small = isinstance(outcome, Objective) and outcome.minimize
-    return float(norm.cdf(value, mean, sd) if is_small else norm.sf(value, mean, sd))
+    sign = -1.0 if is_small else 1.0
+    return float(ndtr(sign * (mean - value) / sd))
 
 
 def chance_not_dominated(

@@ -416,6 +416,7 @@ ROWS = [
     *usual(known(s.GPBUCB), **BOUND | RULES),
     *usual(known(s.GPUCB), **BOUND),
     *usual(known(s.ThompsonSampling)),
+    *usual(known(s.ExpectedImprovement)),
     *arguments(
         partial(s.ThompsonSampling, X), radius=[FixedBeta(4.0)], raises=TypeError
     ),

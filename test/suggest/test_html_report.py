@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 from botorch.exceptions.warnings import InputDataWarning
-from laboratory import DOSE, HEAT, NUM, SOLVENT, Laboratory, loss, measured
+from laboratory import DEFAULTS, DOSE, HEAT, NUM, SOLVENT, Laboratory, loss, measured
 
 from botorch_sparse.strategies import (
     Batch,
@@ -419,7 +419,7 @@ def test_results_of_the_pool_and_beside_it_keep_the_order_of_their_file(lab):
     pool = read_pool(lab.pool, "id", (Objective("loss"),))
     told = read_results([path], pool)
     assert (told.rows, told.order) == ([2, 1], [2, 0, 3, 1])
-    options = Namespace(strategy="thompson", batch=3, seed=0)
+    options = Namespace(strategy="thompson", batch=3, **DEFAULTS)
     assert rebuild(options, pool, told, []).history.Y.tolist() == [9.0, 1.0, 8.0, 2.0]
 
 

@@ -28,7 +28,6 @@ import argparse
 import csv
 import math
 import statistics
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -42,9 +41,9 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
-from botorch.exceptions import InputDataError
 
 from benchmarks.paper_problems import NUM_LAYERS, text_columns
+from benchmarks.pools import available
 from benchmarks.store import Record, Store
 from botorch_sparse.suggest.suggest_command import main as suggest_main
 
@@ -246,24 +245,11 @@ def key_of(table: str, method: str, seed: int) -> str:
     return f"{table}/{method}/{seed}"
 
 
-def available(names: Sequence[str]) -> list[str]:
-    """The tables that can be loaded; says which are left out."""
-    found = []
-    for name in names:
-        try:
-            load(name)
-        except InputDataError as error:
-            print(f"{name}: left out, {error}", file=sys.stderr)
-        else:
-            found.append(name)
-    return found
-
-
 def run_all(store: Store, args: argparse.Namespace) -> None:
     """Run what is not stored yet, all tables of one seed before the next."""
     methods = [m for m in args.methods if m not in NEEDS or find_spec(NEEDS[m])]
     for seed in range(args.seeds):
-        for table in available(args.tables):
+        for table in available(args.tables, load):
             for method in methods:
                 key = key_of(table, method, seed)
                 if key not in store.records:

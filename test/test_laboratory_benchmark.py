@@ -146,6 +146,6 @@ def test_tables_that_are_not_here_are_left_out(
 ) -> None:
     monkeypatch.setenv("BOTORCH_SPARSE_DATA", str(tmp_path))
     laboratory.load.cache_clear()
-    assert laboratory.available(["dye_lasers", "sgemm_gpu"]) == []
+    assert laboratory.available(["dye_lasers", "sgemm_gpu"], laboratory.load) == []
     said = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in said] == ["dye_lasers", "sgemm_gpu"]

@@ -106,8 +106,7 @@ def path_maximizers(
         for each in posteriors
     ]
     num_levels = len(levels([X.new_zeros(num_paths, 1) for _ in paths]))
-    if price is not None:
-        attained = levels([path(price.measured) for path in paths])[0].amax(-1)
+    compared = _compared(levels, price, paths)
     depth = num_paths if selectable.once else 1
     shape = (num_levels, num_paths, depth)
     # Minus infinity where excluded.
@@ -126,10 +125,7 @@ def path_maximizers(
             whole = torch.cat([rows, rows[-1:].expand(num - len(rows))])
             Z, index = X[whole], (rows + shard.start).expand(num_paths, -1)
             values = [path(Z)[:, : len(rows)] for path in paths]
-            ordered = [*levels(values)]
-            if price is not None:
-                ordered[0] = price.worth(ordered[0], attained, rows)
-            for f, top, at in zip(ordered, best, ranked, strict=True):
+            for f, top, at in zip(compared(values, rows), best, ranked, strict=True):
                 found, order = largest(torch.cat([top, f + closed[rows]], -1), depth)
                 at.copy_(torch.cat([at, index], dim=-1).gather(-1, order))
                 top.copy_(found)
@@ -148,6 +144,21 @@ def path_maximizers(
         for part in _of_all(tops, shard.ranks, depth)
     )
     return _choose(best.tolist(), ranked.tolist(), is_once=selectable.once)
+
+
+def _compared(
+    levels: Levels, price: Price | None, paths: "Sequence[SamplePaths]"
+) -> Callable[[list[Tensor], Tensor], Sequence[Tensor]]:
+    """From values at some rows, and these, to what is maximized level by level."""
+    if price is None:
+        return lambda values, rows: levels(values)
+    attained = levels([path(price.measured) for path in paths])[0].amax(-1)
+
+    def priced(values: list[Tensor], rows: Tensor) -> Sequence[Tensor]:
+        first, *rest = levels(values)
+        return [price.worth(first, attained, rows), *rest]
+
+    return priced
 
 
 def _of_all(

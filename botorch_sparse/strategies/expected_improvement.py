@@ -8,10 +8,10 @@ maximizes
     \qquad h(u) = \varphi(u) + u \, \Phi(u).
 
 A pending point counts as if its mean had been measured: the mean stays, the variance
-shrinks. With constraints the improvement is one on feasible means, times
-the probability that all limits are kept [Schonlau1998]_; with costs it is divided by
-:math:`c(x)^\alpha`, see `Costs` [Lee2020]_. All of it is computed as a logarithm
-[Ament2023]_, so that rows without much hope are told apart too.
+shrinks. With constraints the best mean is the best feasible one, and the improvement is
+multiplied by the probability that all limits are kept [Schonlau1998]_. With costs it is
+divided by :math:`c(x)^\alpha`, see `Costs` [Lee2020]_. All of it is computed as a
+logarithm [Ament2023]_, so that rows without much hope are told apart too.
 
 References:
     .. [Ament2023]
@@ -57,9 +57,9 @@ LEAST_VARIANCE = 1e-20
 class ExpectedImprovement(ModelStrategy[Surrogate]):
     """Rows of largest expected improvement, for few evaluations of a table.
 
-    Use it where some ten batches find a good row or none does, as in a laboratory. For
-    long runs `ThompsonSampling` and `BBKB` are quicker, and `BBKB` has a guarantee; on
-    a continuous domain use BoTorch's `qLogNoisyExpectedImprovement` with
+    Use it where there is time for some ten batches, as in a laboratory. For long runs
+    `ThompsonSampling` and `BBKB` are quicker, and `BBKB` has a guarantee. On a
+    continuous domain use BoTorch's `qLogNoisyExpectedImprovement` with
     `SparseSingleTaskGP`. The formula is in `strategies/expected_improvement.py`.
 
     There is one objective, and any constraints.
@@ -134,19 +134,29 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
 
     @torch.no_grad()
     def _select_by_model(self, limit: int) -> list[int]:
-        moments = self._moments()
-        closed = torch.tensor(sorted(self.excluded_points), dtype=torch.long)
+        moments, start = self._moments(), self._start()
+        means = self._known_means()
         chosen = list[int]()
         while len(chosen) < limit:
-            score = self._log_improvement(moments, chosen)
-            score[closed] = -torch.inf
-            score[chosen if self.unique else []] = -torch.inf
-            chosen.append(row := int(score.argmax()))
+            score = start + self._log_improvement(moments, means)
+            row = int(score.argmax())
+            chosen.append(row)
+            if self.unique:
+                start[row] = -torch.inf
+            means = torch.cat([means, self._means_of(moments, row)])
             for each in filter(None, moments):
                 each.append(row)
             if not self._ask_limit(len(chosen)):
                 break
         return chosen
+
+    def _start(self) -> Tensor:
+        """What stays in a batch: minus the logarithm of prices, or infinity; `A`."""
+        start = torch.zeros(self.domain.num_rows, dtype=torch.double)
+        if self.costs is not None:
+            start = -self.costs.price(self._paid()).log()
+        start[torch.tensor(sorted(self.excluded_points), dtype=torch.long)] = -torch.inf
+        return start
 
     def _moments(self) -> list["_PendingMoments | None"]:
         """For each outcome moments given what is pending; None without data."""
@@ -169,14 +179,16 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
         return moments
 
     def _log_improvement(
-        self, moments: list["_PendingMoments | None"], chosen: list[int]
+        self, moments: list["_PendingMoments | None"], means: Tensor
     ) -> Tensor:
-        """Logarithms of what rows are chosen by, `A`."""
+        """Logarithms of expected improvement, with the chance to keep limits; `A`.
+
+        Args:
+            moments: Of each outcome.
+            means: `n x k` means at measured and pending points; NaN for unknown.
+        """
         outcomes, num = self.record.outcomes, self.domain.num_rows
         score = torch.zeros(num, dtype=torch.double)
-        if self.costs is not None:
-            score -= self.costs.price(self._paid()).log()
-        means = self._known_means(chosen)
         is_feasible = outcomes.violations(means) <= 0
         for j, known in enumerate(moments):
             if known is None:
@@ -191,18 +203,28 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
                 score += sd.log() + log_ei_helper((mean - best) / sd)
         return score
 
-    def _known_means(self, chosen: list[int]) -> Tensor:
+    def _known_means(self) -> Tensor:
         """Means of outcomes at measured and pending points, `n x k`, as maximized.
 
         NaN for outcomes without data.
         """
         record, parts = self.record, self.surrogate.parts
-        new = torch.tensor(chosen, dtype=torch.long)
-        points = torch.cat([record.different, self.pending, new])
+        points = torch.cat([record.different, self.pending])
         mean, _ = self.surrogate.predict(record.points(points), record)
         mean = mean.double().reshape(len(points), -1).cpu()
         is_known = torch.tensor([part.view.posterior is not None for part in parts])
         return mean.where(is_known, torch.nan)
+
+    def _means_of(self, moments: list["_PendingMoments | None"], row: int) -> Tensor:
+        """The same at a row, `1 x k`."""
+        pairs = zip(self.surrogate.parts, moments, strict=True)
+        means = [
+            torch.nan
+            if known is None
+            else part.view.prior.scale * float(known.mean[row])
+            for part, known in pairs
+        ]
+        return torch.tensor([means], dtype=torch.double)
 
     @override
     def _config(self) -> dict[str, Any]:
@@ -247,10 +269,13 @@ class _PendingMoments:
         self._variance = self._variance - u.square()
 
     def _covariance_with(self, row: int) -> Tensor:
-        """Posterior covariances of all rows with one, `A`, in chunks."""
+        r"""Posterior covariances of all rows with one, `A`, in chunks. Cost: O(A m).
+
+        They are :math:`k(x, x_j) + k_S(x)^\top L^{-\top} (L_B^{-\top} w_j - \phi_j)`;
+        `NystromPosterior.covariance` whitens all rows anew, at O(A m^2).
+        """
         known, x = self._posterior, self._X[row : row + 1]
         phi = known.features(x)[0]
-        # phi(x)' (w w' - I) phi(x_j) as one vector that multiplies `k_S(x)`.
         w = known.whiten(phi.unsqueeze(0))[0]
         both = torch.linalg.solve_triangular(
             known.chol_inner.mT, w.unsqueeze(-1), upper=True

@@ -264,12 +264,12 @@ class ModelStrategy(Strategy, Generic[S]):
 
     def _initial_points(self, num: int) -> list[int]:
         """Points before the posterior is asked."""
-        record, excluded, g = self.record, self.excluded_points, self.generator
-        if self.initial_design == "random":
-            return self.domain.sample(num, g, record.add_point, excluded)
-        assert isinstance(self.domain, TableDomain)
-        known = torch.cat([record.different, self.pending])
-        return spread_rows(self.domain, num, g, excluded, record.points(known))
+        record, domain, g = self.record, self.domain, self.generator
+        excluded = self.excluded_points
+        if self.initial_design == "random" or not isinstance(domain, TableDomain):
+            return domain.sample(num, g, record.add_point, excluded)
+        known = record.points(torch.cat([record.different, self.pending]))
+        return spread_rows(domain, num, g, excluded, known)
 
     def _largest_batch(self) -> int:
         """Points of a batch at most, those drawn at the start included."""

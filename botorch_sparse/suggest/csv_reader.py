@@ -29,8 +29,8 @@ from botorch_sparse.command_line.csv_cells import (
 )
 from botorch_sparse.suggest.table_files import SEPARATORS, read_records
 
-# The share of a column's cells from which on one unit is meant for all.
-MOST = 0.75
+# Where a larger share of a column's cells has one unit, it is meant for all of them.
+ONE_UNIT_SHARE = 0.75
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +154,7 @@ class TextTable:
         for cell, num in counts.items():
             units[unit_of(cell)] += num
         ((unit, num),) = units.most_common(1)
-        if unit is None or num <= MOST * units.total() or len(units) < 2:
+        if unit is None or num <= ONE_UNIT_SHARE * units.total() or len(units) < 2:
             return
         cells = self.columns[column]
         row = next(i for i, cell in enumerate(cells) if unit_of(cell) != unit)

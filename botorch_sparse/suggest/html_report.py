@@ -23,6 +23,7 @@ from botorch_sparse.suggest.html_parts import (
 )
 from botorch_sparse.suggest.learned_columns import (
     Effect,
+    Learner,
     LeftOut,
     column_effect,
     column_lengthscales,
@@ -30,7 +31,6 @@ from botorch_sparse.suggest.learned_columns import (
     column_shares,
     left_out,
 )
-from botorch_sparse.suggest.reasons import Learner
 from botorch_sparse.suggest.report import (
     FRONT_ROW,
     MAX_FRONT,

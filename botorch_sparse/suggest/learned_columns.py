@@ -16,15 +16,18 @@ share of a column that alone matters is one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from botorch_sparse.posteriors import leave_one_out
+from botorch_sparse.strategies import BBKB, ExpectedImprovement, ThompsonSampling
 from botorch_sparse.suggest.candidate_pool import Matrix
-from botorch_sparse.suggest.reasons import Learner
+
+# Strategies that learn a posterior of a table.
+Learner: TypeAlias = BBKB | ExpectedImprovement | ThompsonSampling
 
 # Rows that predictions are averaged over, at most, and numbers along a column.
 NUM_AVERAGED, NUM_LEVELS = 400, 25
@@ -114,7 +117,7 @@ def column_shares(strategy: Learner) -> Matrix:
     Zeros where predictions differ by rounding alone.
     """
     X = _some_rows(strategy)
-    mean = _predicted(strategy, X)
+    mean, _ = predicted(strategy, X)
     differences = np.square(np.roll(mean, 1, axis=0) - mean).sum(axis=0)
     is_known = np.ptp(mean, axis=0) > ROUNDING * abs(mean).max(axis=0)
     spread = np.where(is_known, differences, np.inf)
@@ -122,7 +125,7 @@ def column_shares(strategy: Learner) -> Matrix:
     for spec in _specs(strategy):
         Z, part = X.clone(), slice(spec.start, spec.start + spec.width)
         Z[:, part] = X[:, part].roll(1, 0)
-        shares.append(np.square(_predicted(strategy, Z) - mean).sum(axis=0) / spread)
+        shares.append(np.square(predicted(strategy, Z)[0] - mean).sum(axis=0) / spread)
     return np.array(shares)
 
 
@@ -132,12 +135,7 @@ def column_lengthscales(strategy: Learner, outcome: int) -> Matrix:
     Categories have one that stands for all: :math:`\ell^{-2}` is the mean over pairs of
     :math:`\ell_a^{-2} + \ell_b^{-2}`, the squared distance of two of them.
     """
-    view = strategy.surrogate.parts[outcome].view
-    parts = view.prior.covar_module.modules()
-    kernel = next(k for k in parts if getattr(k, "has_lengthscale", False))
-    inverse = np.zeros(strategy.candidates.shape[-1])
-    columns, own = view.source.columns, kernel.lengthscale.detach().flatten()
-    inverse[slice(None) if columns is None else columns.numpy()] = 1 / own.square()
+    inverse = inverse_squares(strategy, outcome)
     squares = [
         inverse[spec.start : spec.start + spec.width].mean()
         * (1 if spec.categories is None else 2)
@@ -145,6 +143,20 @@ def column_lengthscales(strategy: Learner, outcome: int) -> Matrix:
     ]
     with np.errstate(divide="ignore"):
         return 1 / np.sqrt(np.array(squares))
+
+
+def inverse_squares(strategy: Learner, outcome: int) -> Matrix:
+    """Inverse squared lengthscales of `d` encoded columns, in units of their ranges.
+
+    Zero for those that do not vary.
+    """
+    view = strategy.surrogate.parts[outcome].view
+    parts = view.prior.covar_module.modules()
+    kernel = next(k for k in parts if getattr(k, "has_lengthscale", False))
+    inverse = np.zeros(strategy.candidates.shape[-1])
+    columns, own = view.source.columns, kernel.lengthscale.detach().flatten()
+    inverse[slice(None) if columns is None else columns.numpy()] = 1 / own.square()
+    return inverse
 
 
 def column_effect(strategy: Learner, column: int) -> Effect:
@@ -176,7 +188,7 @@ def _averages(strategy: Learner, X: Tensor, part: slice, levels: Tensor) -> Matr
     for level in levels:
         Z = X.clone()
         Z[:, part] = level
-        means.append(_predicted(strategy, Z).mean(axis=0))
+        means.append(predicted(strategy, Z)[0].mean(axis=0))
     return np.array(means)
 
 
@@ -193,8 +205,8 @@ def _some_rows(strategy: Learner) -> Tensor:
     return strategy.candidates[order[:NUM_AVERAGED]]
 
 
-def _predicted(strategy: Learner, X: Tensor) -> Matrix:
-    """Predicted means, `q x k`."""
-    predicted: Any = strategy.predict(X)  # it has learned
-    mean: Matrix = predicted[0].detach().numpy().reshape(len(X), -1)
-    return mean
+def predicted(strategy: Learner, X: Tensor) -> tuple[Matrix, Matrix]:
+    """Means and standard deviations of `q x d` rows, `q x k`."""
+    both: Any = strategy.predict(X)  # it has learned
+    mean, sd = (each.detach().cpu().numpy().reshape(len(X), -1) for each in both)
+    return mean, sd

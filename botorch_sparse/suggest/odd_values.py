@@ -26,10 +26,10 @@ ENOUGH_REPEATED = 2
 def values_apart(values: Sequence[float]) -> list[int]:
     """Places of the values that lie far from all others, ascending.
 
-    Sorted values are cut at the widest gap at either end that leaves at most a tenth
-    beyond it; they lie apart if the gap is three times the range of the others. The
-    words of numbers for no value, such as -999, lie apart if all others lie on one side
-    of them.
+    At either end the sorted values are cut at the widest gap with at most a tenth of
+    them beyond it. Those beyond lie apart if the gap is three times the range of the
+    others. A placeholder such as -999 lies apart where it is the least or the greatest
+    value.
 
     Args:
         values: Any numbers; NaN for none. Cost: O(n log n).

@@ -9,23 +9,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.special import ndtr
 from torch import Tensor
 
-from botorch_sparse.strategies import (
-    BBKB,
-    Best,
-    Constraint,
-    ExpectedImprovement,
-    Objective,
-    ThompsonSampling,
-)
+from botorch_sparse.strategies import Best, Constraint, History, Objective
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
+from botorch_sparse.suggest.learned_columns import (
+    NORMAL_95,
+    Learner,
+    inverse_squares,
+    predicted,
+)
 from botorch_sparse.suggest.outcome_options import Outcome
 from botorch_sparse.suggest.results import Results
 
@@ -36,8 +34,6 @@ DRAWN = "drawn at random: few results yet"
 EQUAL = "explores: all results are equal so far"
 EXPLOITS = "exploits: "
 EXPLORES = "explores: "
-# Standard deviations to either side of the mean within which 95% are.
-WIDTH = 1.96
 # Columns that a row differs in, at most, and the least share of each in its distance.
 MOST_COLUMNS, LEAST_SHARE = 3, 0.1
 NUM_NEAREST = 2
@@ -45,8 +41,6 @@ NUM_NEAREST = 2
 NUM_DRAWS = 1024
 # Predicted mean and standard deviation of each outcome, and the reason.
 Explanation: TypeAlias = tuple[str, ...]
-# Strategies that learn a posterior of a table.
-Learner: TypeAlias = BBKB | ExpectedImprovement | ThompsonSampling
 
 
 def explain(
@@ -106,22 +100,25 @@ class _Measured:
     @cached_property
     def rows(self) -> list[int]:
         """The different rows of the table that were measured."""
-        return self.strategy.history.indices.unique().tolist()
+        return self.history.indices.unique().tolist()
+
+    @property
+    def history(self) -> History:
+        """All measurements."""
+        return self.strategy.history
 
     @cached_property
-    def front(self) -> Matrix:
-        """`f x o` objectives of the measured front, larger ones better."""
-        return signed(
-            self.outcomes, self.strategy.history.pareto().values.cpu().numpy()
-        )
+    def front(self) -> Tensor:
+        """`f x k` values of the measured front."""
+        return self.history.pareto().values.cpu().double()
 
     @cached_property
     def best(self) -> Best | None:
         """The best row; None for several objectives, or if no row has all outcomes."""
-        Y = self.strategy.history.Y.reshape(-1, len(self.outcomes))
-        is_single = sum(isinstance(o, Objective) for o in self.outcomes) == 1
+        Y = self.history.Y.reshape(-1, len(self.outcomes))
+        is_single = len(self.history.outcomes.objectives) == 1
         is_known = is_single and bool((~Y.isnan()).all(-1).any())
-        return self.strategy.history.best() if is_known else None
+        return self.history.best() if is_known else None
 
     @cached_property
     def relevance(self) -> Tensor:
@@ -130,20 +127,18 @@ class _Measured:
         It is their mean over the outcomes. Zero for features that do not vary.
         """
         low, high = self.strategy.candidates.double().aminmax(dim=0)
-        posteriors = self.strategy.posterior
-        each = posteriors if isinstance(posteriors, tuple) else (posteriors,)
-        kernels = [p.covar_module for p in each if p is not None]
-        bases = [getattr(kernel, "base_kernel", kernel) for kernel in kernels]
-        scales = [base.lengthscale.detach().reshape(-1).double() for base in bases]
-        relevance, varies = torch.zeros_like(low), high > low
-        mean = torch.stack([scale**-2 for scale in scales]).mean(0)
-        relevance[varies] = mean / (high - low)[varies].square()
-        return relevance
+        learned = [
+            inverse_squares(self.strategy, place)
+            for place, part in enumerate(self.strategy.surrogate.parts)
+            if part.posterior is not None
+        ]
+        span = (high - low).where(high > low, torch.inf)
+        return torch.from_numpy(np.mean(learned, axis=0)) / span.square().cpu()
 
     def squares(self, rows: Sequence[int], row: int) -> Tensor:
         """Squared distances of some rows from one, `k x d`, by the kernels."""
         X = self.strategy.candidates
-        return (X[list(rows)] - X[row]).double().square() * self.relevance
+        return (X[list(rows)] - X[row]).double().square().cpu() * self.relevance
 
     def nearest(self, row: int) -> list[int]:
         """The measured rows, the nearest ones to a row first."""
@@ -196,58 +191,36 @@ def _reason(known: _Measured, row: int, mean: Matrix, sd: Matrix) -> str:
 
 def _prospects(known: _Measured, mean: Matrix, sd: Matrix) -> tuple[bool, list[str]]:
     """Whether the means alone are a gain, and texts: the prediction and chances."""
-    outcomes, best = known.outcomes, known.best
-    places = [i for i, o in enumerate(outcomes) if isinstance(o, Objective)]
-    texts = list[str]()
-    within = chance_within(outcomes, mean, sd)
-    is_inside = bool(is_feasible(outcomes, mean[None])[0])
-    if len(places) == 1:
-        m, s = mean[places[0]], sd[places[0]]
-        low, high = (f"{m + side * WIDTH * s:.4g}" for side in (-1, 1))
-        text = f"predicted {m:.4g} ({low} to {high})"
-        is_better = True
-        if best is not None and best.is_feasible:
-            chance = chance_beyond(outcomes[places[0]], best.value, m, s)
-            text += f", best so far {best.value:.4g} ({known.name(best.row or 0)})"
-            texts.append(f"{percent(chance)} chance to beat it")
-            is_better = chance >= 0.5
-        texts.insert(0, text)
+    outcomes = known.history.outcomes
+    if len(outcomes.objectives) == 1:
+        is_better, texts = _prospects_of_one(known, mean, sd)
     else:
         chance = chance_not_dominated(outcomes, known.front, mean, sd)
-        texts.append(f"{percent(chance)} chance to belong to the front")
-        is_better = not dominated(known.front, signed(outcomes, mean[None]))[0]
+        texts = [f"{percent(chance)} chance to belong to the front"]
+        means = torch.from_numpy(mean).unsqueeze(0)
+        is_better = not bool(dominated(outcomes, known.front, means))
+    within = chance_within(known.outcomes, mean, sd)
     if within is not None:
         texts.append(f"{percent(within)} chance to keep to all limits")
+    is_inside = bool(outcomes.violations(torch.from_numpy(mean)) <= 0)
     return is_better and is_inside, texts
 
 
-def predicted(strategy: Learner, X: Tensor) -> tuple[Matrix, Matrix]:
-    """Means and standard deviations of `q x d` rows, `q x k`."""
-    mean, sd = (
-        value.detach().cpu().numpy().reshape(len(X), -1)
-        for value in strategy.predict(X) or ()
-    )
-    return mean, sd
-
-
-def signed(outcomes: Sequence[Outcome], values: Matrix) -> Matrix:
-    """The objectives of `n x k` values, `n x o`, larger ones better."""
-    columns = [
-        -values[:, i] if outcome.minimize else values[:, i]
-        for i, outcome in enumerate(outcomes)
-        if isinstance(outcome, Objective)
-    ]
-    return np.stack(columns, axis=1)
-
-
-def is_feasible(outcomes: Sequence[Outcome], values: Matrix) -> NDArray[np.bool_]:
-    """Which of `n x k` values keep to all limits; those that are not known do."""
-    keeps = np.ones(len(values), dtype=bool)
-    for i, outcome in enumerate(outcomes):
-        if isinstance(outcome, Constraint):
-            low, high = outcome.range
-            keeps &= ~((values[:, i] < low) | (values[:, i] > high))
-    return keeps
+def _prospects_of_one(
+    known: _Measured, mean: Matrix, sd: Matrix
+) -> tuple[bool, list[str]]:
+    """The same of one objective, without the limits."""
+    (place,) = known.history.outcomes.objectives
+    outcome, m, s = known.outcomes[place], mean[place], sd[place]
+    if math.isnan(s):  # no two of its values differ
+        return False, []
+    low, high = (f"{m + side * NORMAL_95 * s:.4g}" for side in (-1, 1))
+    text, best = f"predicted {m:.4g} ({low} to {high})", known.best
+    if best is None or not best.is_feasible:
+        return True, [text]
+    chance = chance_beyond(outcome, best.value, m, s)
+    text += f", best so far {best.value:.4g} ({known.name(best.row or 0)})"
+    return chance >= 0.5, [text, f"{percent(chance)} chance to beat it"]
 
 
 def chance_within(
@@ -270,23 +243,25 @@ def chance_beyond(outcome: Outcome, value: float, mean: float, sd: float) -> flo
 
 
 def chance_not_dominated(
-    outcomes: Sequence[Outcome], front: Matrix, mean: Matrix, sd: Matrix
+    outcomes: Any, front: Tensor, mean: Matrix, sd: Matrix
 ) -> float:
     """The chance that a row is feasible and that no measured value dominates it.
 
-    By `NUM_DRAWS` draws, the same for all rows.
+    By `NUM_DRAWS` draws, the same for all rows. The outcomes are those of a history.
     """
     draws = np.random.default_rng(0).standard_normal((NUM_DRAWS, len(mean)))
-    Y = mean + np.nan_to_num(sd) * draws
-    is_new = ~dominated(front, signed(outcomes, Y)) & is_feasible(outcomes, Y)
-    return float(is_new.mean())
+    Y = torch.from_numpy(mean + np.nan_to_num(sd) * draws)
+    is_new = ~dominated(outcomes, front, Y) & (outcomes.violations(Y) <= 0)
+    return float(is_new.double().mean())
 
 
-def dominated(front: Matrix, F: Matrix) -> NDArray[np.bool_]:
-    """Which of `n x o` objectives are no better than one of `f x o` in any."""
-    is_dominated = np.zeros(len(F), dtype=bool)
-    for values in front:
-        is_dominated |= (values >= F).all(axis=1)
+def dominated(outcomes: Any, front: Tensor, Y: Tensor) -> Tensor:
+    """Which of `n x k` values are no better in any objective than one of `f x k`."""
+    columns = list(outcomes.objectives)
+    F = outcomes.signed_rows(Y)[:, columns]
+    is_dominated = torch.zeros(len(F), dtype=torch.bool)
+    for values in outcomes.signed_rows(front)[:, columns]:
+        is_dominated |= (values >= F).all(-1)
     return is_dominated
 
 

@@ -23,15 +23,9 @@ from botorch_sparse.strategies import (
     ThompsonSampling,
 )
 from botorch_sparse.suggest.candidate_pool import Pool
+from botorch_sparse.suggest.learned_columns import Learner
 from botorch_sparse.suggest.outcome_options import Outcome, column_names
-from botorch_sparse.suggest.reasons import (
-    FIRST,
-    ONLY,
-    SPREAD,
-    Explanation,
-    Learner,
-    explain,
-)
+from botorch_sparse.suggest.reasons import FIRST, ONLY, SPREAD, Explanation, explain
 from botorch_sparse.suggest.results import Results
 
 STRATEGIES: dict[str, type[Learner]] = {
@@ -49,9 +43,9 @@ class Selection:
     """The next rows.
 
     Attributes:
-        rows: They, as rows of the pool.
+        rows: The chosen rows of the pool.
         explained: Predictions and a reason for each.
-        strategy: Which has learned the results; None without results.
+        strategy: The strategy that has learned the results; None without results.
     """
 
     rows: list[int]

@@ -84,8 +84,8 @@ def _decoded(content: bytes, name: str) -> tuple[str, list[str]]:
         with suppress(UnicodeDecodeError):
             return content.decode(WINDOWS), [f"the encoding of Windows, {WINDOWS}"]
     raise InputDataError(
-        f"{name}, line {line}: byte {byte:#04x} is no {encoding[:6].upper()}; save the "
-        "file as CSV in UTF-8."
+        f"{name}, line {line}: byte {byte:#04x} is no "
+        f"{encoding.removesuffix('-sig').upper()}; save the file as CSV in UTF-8."
     )
 
 
@@ -124,7 +124,7 @@ def _sheet(content: bytes, name: str) -> tuple[pd.DataFrame, list[str]]:
         others = short_list(filled[1:], 3)
         notes = [f"sheet {filled[0]!r}; not read: {others}"]
     lines = np.arange(1, len(texts) + 1)
-    # All records of a sheet are as wide as it is; a header's own cells count alone.
+    # Each record has a cell, perhaps an empty one, in each column of the sheet.
     return texts.fillna("").set_axis(lines, axis=0), notes
 
 

@@ -5,12 +5,14 @@ from argparse import Namespace
 
 import numpy as np
 import pytest
+import torch
 from laboratory import DEFAULTS, HEAT, NUM, SOLVENT, Laboratory, Table, lines, loss
 from scipy.stats import norm
 
 pytest.importorskip("pandas")
 
 from botorch_sparse.strategies import BBKB, Constraint, Objective, ThompsonSampling
+from botorch_sparse.strategies.data.outcomes import Outcomes
 from botorch_sparse.suggest.candidate_pool import Pool, read_pool
 from botorch_sparse.suggest.outcome_options import Outcome
 from botorch_sparse.suggest.reasons import (
@@ -116,13 +118,15 @@ def test_chances_of_several_outcomes() -> None:
     assert chance_within((A, B, limit), mean, sd) == pytest.approx(inside)
     assert chance_within((A, B), mean[:2], sd[:2]) is None
     # a is beyond 1.2, or b below 1.5
-    front = np.array([[1.2, -1.5]])
+    both = Outcomes.of((A, B), minimize=False)
+    all_of_them = Outcomes.of((A, B, limit), minimize=False)
+    front = torch.tensor([[1.2, 1.5, 2.0]]).double()
     dominated = norm.cdf(0.4) * norm.sf(-0.5)
-    chance = chance_not_dominated((A, B), front, mean[:2], sd[:2])
+    chance = chance_not_dominated(both, front[:, :2], mean[:2], sd[:2])
     assert chance == pytest.approx(1 - dominated, abs=0.08)
-    chance = chance_not_dominated((A, B, limit), front, mean, sd)
+    chance = chance_not_dominated(all_of_them, front, mean, sd)
     assert chance == pytest.approx((1 - dominated) * inside, abs=0.08)
-    assert chance_not_dominated((A, B), front[:0], mean[:2], sd[:2]) == 1.0
+    assert chance_not_dominated(both, front[:0, :2], mean[:2], sd[:2]) == 1.0
 
 
 def test_reasons_of_several_outcomes(lab: Laboratory) -> None:
@@ -156,6 +160,16 @@ def test_without_a_feasible_row_there_is_none_to_beat(lab: Laboratory) -> None:
     for *_, reason in explain(strategy, pool, results, [12, 13], 0):
         assert reason.startswith(EXPLORES) and "so far" not in reason
         assert "less than 1% chance to keep to all limits" in reason
+
+
+def test_what_has_no_unit_yet_has_no_chance(lab: Laboratory) -> None:
+    """All values of the objective are equal, and those of the constraint are not."""
+    table = lines("id,loss,gain", "c{0},5,{0}", 9)
+    outcomes = (Objective("loss"), Constraint("gain", upper=4.0))
+    strategy, pool, results = learned(lab, outcomes, table)
+    for *_, reason in explain(strategy, pool, results, [12, 13], 0):
+        assert "nan" not in reason and "chance to beat" not in reason
+        assert reason.startswith(EXPLORES) and "chance to keep to all limits" in reason
 
 
 def test_chances_are_never_certain() -> None:

@@ -1,13 +1,14 @@
 r"""What rows of a table cost, and what may be spent on them.
 
-Of a sample path `f` the row is chosen that maximizes what it brings for its cost,
+`ThompsonSampling` chooses, for a sample path `f`, the row with the largest gain for its
+cost,
 
 .. math:: \frac{f(x) - f^*}{c(x)^\alpha}, \qquad f^* = \max_{x' \text{ measured}} f(x'),
 
 where a path is larger than at all measured points; else the one that maximizes
-:math:`(f(x) - f^*) \, c(x)^\alpha`, which is negative. This is the improvement of one
-draw where expected improvement has that of all. With a budget the exponent is the share
-of it that is left, from 1 to 0 ([Lee2020]_, cost-cooling); without one it is 1.
+:math:`(f(x) - f^*) \, c(x)^\alpha`, which is negative. `ExpectedImprovement` divides by
+:math:`c(x)^\alpha` too. With a budget the exponent is the share of it that is left,
+from 1 to 0 ([Lee2020]_, cost-cooling); without one it is 1.
 
 References:
     .. [Lee2020]

@@ -204,7 +204,7 @@ def summarize(
 ) -> Summary:
     """What was read and proposed, and what is best so far; columns have their lines."""
     notes = [f"note: {note}" for note in _notes(pool, results, proposed)]
-    measured, failed = {*results.rows}, {*results.failed} - {*results.rows}
+    measured, failed = {*results.rows}, {*results.only_failed}
     waiting = {*proposed.rows} - measured - failed
     out = {*excluded} - measured - failed - waiting
     if not rows:
@@ -240,9 +240,8 @@ def _cost_line(
     budget: float | None,
 ) -> str:
     """What measurements cost so far, what the next rows cost, and what is left."""
-    done = [*results.rows, *({*results.failed} - {*results.rows})]
-    beside = [float(cost.mean()) if c is None else c for c in results.point_costs]
-    spent = cost[done].sum() + sum(beside)
+    done = [*results.rows, *results.only_failed]
+    spent = cost[done].sum() + sum(results.costs_beside(cost))
     waiting, new = cost[proposed.rows].sum(), cost[list(rows)].sum()
     parts = [f"{spent:.6g} spent so far", f"{new:.6g} for these rows"]
     parts[1:1] = [f"{waiting:.6g} for rows that wait"] * bool(proposed.rows)

@@ -17,7 +17,7 @@ from botorch_sparse.command_line.csv_cells import (
     is_missing,
     number,
 )
-from botorch_sparse.suggest.candidate_pool import Pool
+from botorch_sparse.suggest.candidate_pool import Matrix, Pool
 from botorch_sparse.suggest.csv_reader import TextTable, read_table
 from botorch_sparse.suggest.outcome_options import kind_of
 from botorch_sparse.suggest.result_checks import (
@@ -116,6 +116,16 @@ class Results:
 
     def __len__(self) -> int:
         return len(self.values) + len(self.point_values)
+
+    @property
+    def only_failed(self) -> list[int]:
+        """The rows that failed and have no value elsewhere, ascending."""
+        return sorted({*self.failed} - {*self.rows})
+
+    def costs_beside(self, cost: Matrix) -> list[float]:
+        """Costs of the `p` measurements beside the pool; unknown ones have its mean."""
+        mean = float(cost.mean())
+        return [mean if each is None else each for each in self.point_costs]
 
 
 def read_results(

@@ -139,7 +139,7 @@ def first_rows(options: Namespace, results: Results) -> int | None:
     """Rows to know before a model chooses: those that failed are not asked for anew."""
     if options.first is None:
         return None
-    return max(1, options.first - len({*results.failed} - {*results.rows}))
+    return max(1, options.first - len(results.only_failed))
 
 
 def costs_of(options: Namespace, pool: Pool, results: Results) -> dict[str, Any]:
@@ -150,11 +150,10 @@ def costs_of(options: Namespace, pool: Pool, results: Results) -> dict[str, Any]
     """
     if pool.cost is None:
         return {}
-    mean = float(pool.cost.mean())
-    beside = [mean if cost is None else cost for cost in results.point_costs]
+    beside = results.costs_beside(pool.cost)
     costs: dict[str, Any] = {"cost": [*pool.cost.tolist(), *beside]}
     if options.budget is not None:
-        lost = sum(pool.cost[list({*results.failed} - {*results.rows})])
+        lost = sum(pool.cost[results.only_failed])
         costs["budget"] = max(options.budget - lost, sys.float_info.min)
     return costs
 

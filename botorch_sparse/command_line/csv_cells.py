@@ -25,6 +25,10 @@ POINTED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 WITH_UNIT = re.compile(
     r"([+-]?\d[\d.,]*(?:[eE][+-]?\d+)?)\s*([^\W\d_][^\d\s]*|[%\u2030\u00b0][^\d\s]*)"
 )
+# Signs in units that look like others and mean the same.
+UNIT_SIGNS = str.maketrans({"\u00ba": "\u00b0", "\u02da": "\u00b0", "\u03bc": "\u00b5"})
+# A minus or a dash before the digits of a cell, which is no ASCII hyphen.
+TYPOGRAPHIC_MINUS = re.compile(r"\A[\u2212\u2013](?=\d)")
 # Programs and people write these where there is no value.
 MISSING = frozenset("na n/a n.a. #n/a #na <na> nan -nan null none".split())
 # In a feature this word is a category of its own, which messages advise to write.
@@ -61,23 +65,35 @@ def shared_unit(cells: Sequence[str]) -> str | None:
     for cell in cells:
         if has_no_value(cell):
             continue
-        found = WITH_UNIT.fullmatch(cell)
-        if found is None or found[2] != (unit or found[2]):
+        own = unit_of(cell)
+        if own is None or own != (unit or own):
             return None
-        unit = found[2]
+        unit = own
     return unit
 
 
 def unit_of(cell: str) -> str | None:
     """The unit behind the number of a cell; None where there is none."""
-    found = WITH_UNIT.fullmatch(cell)
-    return None if found is None or has_no_value(cell) else found[2]
+    found = _with_unit(cell)
+    return None if found is None else found[2]
 
 
 def without_unit(cell: str) -> str:
     """The number of a cell with a unit; all else as it is."""
-    found = WITH_UNIT.fullmatch(cell)
-    return cell if found is None or has_no_value(cell) else found[1]
+    found = _with_unit(cell)
+    return cell if found is None else found[1]
+
+
+def _with_unit(cell: str) -> re.Match[str] | None:
+    """A number and its unit, with one sign for those that look alike; or None."""
+    if has_no_value(cell):
+        return None
+    return WITH_UNIT.fullmatch(cell.translate(UNIT_SIGNS))
+
+
+def with_minus(cell: str) -> str:
+    """A cell with a hyphen for the minus or the dash before a number at its start."""
+    return TYPOGRAPHIC_MINUS.sub("-", cell)
 
 
 def looks_like_date(cell: str) -> bool:
@@ -209,10 +225,23 @@ def has_comma(cell: str) -> bool:
     return any(pattern.fullmatch(cell) for pattern in patterns)
 
 
-def comma_hint(cell: str) -> str:
-    """Advice for a number with commas, which may separate thousands; else nothing."""
+def has_point(cell: str) -> bool:
+    """Whether a cell is a number with a decimal point, perhaps with commas too."""
+    return "." in cell and (number(cell) is not None or bool(GROUPED.fullmatch(cell)))
+
+
+def comma_hint(cell: str, others: Sequence[str]) -> str:
+    """Advice for a number with commas, which may separate thousands; else nothing.
+
+    Other cells of the column may show by a point that they do.
+    """
     if not has_comma(cell):
         return ""
+    if pointed := next((other for other in [cell, *others] if has_point(other)), ""):
+        return (
+            f"; the column has points too, such as {pointed}: take out commas that "
+            "separate thousands, and write decimal points"
+        )
     return (
         "; its comma may be decimal, or separate thousands: write it with a decimal "
         "point and no other mark (--decimal ',' reads all commas as decimal ones)"

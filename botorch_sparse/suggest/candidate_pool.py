@@ -19,6 +19,7 @@ from botorch_sparse.command_line.csv_cells import is_blank, number, spreadsheet_
 from botorch_sparse.strategies import CandidateTable, RowIndex
 from botorch_sparse.suggest.csv_reader import TextTable, read_table
 from botorch_sparse.suggest.outcome_options import Outcome, column_names, kind_of
+from botorch_sparse.suggest.written_numbers import check_marks, check_one_unit
 
 Cells: TypeAlias = Mapping[str, Sequence[str]]
 Matrix: TypeAlias = NDArray[np.float64]
@@ -210,7 +211,7 @@ def read_pool(
     ignored: Sequence[str] = (),
     *,
     cost: str | None = None,
-    decimal: str = ".",
+    decimal: str | None = None,
 ) -> Pool:
     """The candidates of a file.
 
@@ -277,6 +278,7 @@ def _check_options(
 
 def _costs(text: TextTable, column: str) -> Matrix:
     """The costs of all rows, positive."""
+    check_marks(text, column)
     costs = text.numbers(column)
     if not (costs > 0).all():
         row = int((costs <= 0).argmax())
@@ -302,7 +304,7 @@ def _features(
             features[name] = text.values(name, is_text=True)
         elif all(map(is_blank, text.columns[name])):
             left_out[name] = "has no value in any row"
-        elif name_rows(values := text.values(name)):
+        elif name_rows(values := _values(text, name)):
             left_out[name] = (
                 f"has {len(set(values))} different texts in {len(text)} rows, the "
                 f"first {short_repr(values[0])}, and a model learns nothing from them. "
@@ -318,6 +320,13 @@ def _features(
             f"{text.name} has no column to learn from: {short_repr(name)} {reason}."
         )
     return features, left_out
+
+
+def _values(text: TextTable, name: str) -> Matrix | list[str]:
+    """The cells of a feature as numbers or texts, whose numbers are written alike."""
+    check_marks(text, name)
+    check_one_unit(text, name, ", or declare the column as --text")
+    return text.values(name)
 
 
 def _check_spelling(text: TextTable, name: str, values: Matrix | list[str]) -> None:

@@ -23,14 +23,11 @@ from botorch_sparse.command_line.csv_cells import (
     looks_like_number,
     number,
     shared_unit,
-    unit_of,
+    with_minus,
     with_point,
     without_unit,
 )
 from botorch_sparse.suggest.table_files import SEPARATORS, read_records
-
-# Where a larger share of a column's cells has one unit, it is meant for all of them.
-ONE_UNIT_SHARE = 0.75
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +41,7 @@ class TextTable:
         typed: The same cells as they stand in the file.
         lines: `A` numbers of the lines in which the rows begin, from 1.
         key: The column that names the rows in messages.
-        has_commas: Whether commas are decimal marks in the file.
+        decimal: The decimal mark of the file; None for a point that nobody named.
         units: Of columns whose cells are numbers with a unit; `columns` lack them.
         dates: Columns of dates; `columns` have days as spreadsheets count them.
         notes: How the file was read, where that is no matter of course.
@@ -55,13 +52,18 @@ class TextTable:
     typed: pd.DataFrame
     lines: Sequence[int]
     key: str | None = None
-    has_commas: bool = False
+    decimal: str | None = None
     units: Mapping[str, str] = field(default_factory=dict)
     dates: Collection[str] = ()
     notes: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.lines)
+
+    @property
+    def has_commas(self) -> bool:
+        """Whether commas are decimal marks."""
+        return self.decimal == ","
 
     def error(self, row: int, column: str, reason: str) -> InputDataError:
         """An error that names file, line, key and column, to be raised."""
@@ -104,7 +106,7 @@ class TextTable:
         if values is None:
             row = next(i for i, cell in enumerate(cells) if number(cell) is None)
             reason = f"{short_repr(cells[row])} is no number; a finite one is needed"
-            raise self.error(row, column, f"{reason}{comma_hint(cells[row])}.")
+            raise self.error(row, column, f"{reason}{comma_hint(cells[row], cells)}.")
         return values
 
     def _floats(self, column: str) -> NDArray[np.float64] | None:
@@ -121,8 +123,7 @@ class TextTable:
 
         Raises:
             InputDataError: If a cell is empty; or if more than half of the known cells
-                look like numbers or dates, or three quarters have one unit, but some
-                cells do not.
+                look like numbers or dates, but some cells do not.
         """
         cells = self.columns[column]
         if "" in cells:
@@ -136,31 +137,14 @@ class TextTable:
         num_dates = sum(n for cell, n in counts.items() if looks_like_date(cell))
         if 2 * num_dates > num_known:
             raise self._date_error(column)
-        self._check_one_unit(column, counts)
         num_like = sum(n for cell, n in counts.items() if looks_like_number(cell))
         if 2 * num_like <= num_known:
             return cells
         row = next(i for i, cell in enumerate(cells) if number(cell) is None)
+        hint = comma_hint(cells[row], cells) or "; correct it"
         reason = (
             f"{short_repr(cells[row])} is no number, but most cells of the column look "
-            f"like numbers{comma_hint(cells[row]) or '; correct it'}, declare the "
-            f"column as --text, or leave it out with --ignore {short_repr(column)}."
-        )
-        raise self.error(row, column, reason)
-
-    def _check_one_unit(self, column: str, counts: Counter[str]) -> None:
-        """Check that numbers of which most have one unit all have it."""
-        units = Counter[str | None]()
-        for cell, num in counts.items():
-            units[unit_of(cell)] += num
-        ((unit, num),) = units.most_common(1)
-        if unit is None or num <= ONE_UNIT_SHARE * units.total() or len(units) < 2:
-            return
-        cells = self.columns[column]
-        row = next(i for i, cell in enumerate(cells) if unit_of(cell) != unit)
-        reason = (
-            f"{short_repr(cells[row])} is not in {short_repr(unit)}, as most cells of "
-            "the column are; write all in one unit, or declare the column as --text."
+            f"like numbers{hint}, declare the column as --text, or leave it out with --ignore {short_repr(column)}."
         )
         raise self.error(row, column, reason)
 
@@ -211,7 +195,7 @@ def read_table(
     path: Path,
     *,
     key: str | None = None,
-    decimal: str = ".",
+    decimal: str | None = None,
     unitless: Collection[str] = (),
     may_be_dates: Callable[[str], bool] = lambda column: True,
 ) -> TextTable:
@@ -249,7 +233,7 @@ def read_table(
     columns = {label: trimmed[p].tolist()[1:] for label, p in places.items()}
     units, dates = dict[str, str](), list[str]()
     for label in [label for label in columns if label != key]:
-        cells = columns[label]
+        cells = columns[label] = list(map(with_minus, columns[label]))
         if label not in unitless and (unit := shared_unit(cells)):
             units[label] = unit
             columns[label] = list(map(without_unit, cells))
@@ -264,7 +248,7 @@ def read_table(
         typed.set_axis(list(places), axis=1),
         typed.index.tolist(),
         key if key in columns else None,
-        has_commas=decimal == ",",
+        decimal=decimal,
         units=units,
         dates=dates,
         notes=notes,

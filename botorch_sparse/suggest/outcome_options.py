@@ -108,7 +108,7 @@ def _minimized(given: Sequence[str | None], targets: Sequence[str]) -> list[str]
     return named or list(targets if given else ())
 
 
-def _limits(given: Sequence[str], decimal: str) -> dict[str, dict[str, float]]:
+def _limits(given: Sequence[str], decimal: str | None) -> dict[str, dict[str, float]]:
     """The limits of columns, by column and side."""
     limits: dict[str, dict[str, float]] = {}
     for text in given:
@@ -130,7 +130,7 @@ def _limits(given: Sequence[str], decimal: str) -> dict[str, dict[str, float]]:
 
 
 def _read(
-    option: str, text: str, pattern: re.Pattern[str], decimal: str
+    option: str, text: str, pattern: re.Pattern[str], decimal: str | None
 ) -> tuple[str, str, float]:
     """The column, the mark and the number of an option."""
     found = pattern.fullmatch(text)

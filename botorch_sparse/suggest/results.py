@@ -2,9 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from pathlib import Path
 
 from botorch.exceptions import InputDataError
@@ -28,6 +27,12 @@ from botorch_sparse.suggest.result_checks import (
     ignore_hint,
     row_within_six_digits,
     unusable,
+)
+from botorch_sparse.suggest.written_numbers import (
+    check_marks,
+    check_one_unit,
+    check_units,
+    check_units_in_all,
 )
 
 
@@ -147,7 +152,6 @@ def read_results(
     Raises:
         InputDataError: If a file is not there, or none of it can be used.
     """
-    decimal = "," if pool.text.has_commas else "."
     texts: list[TextTable] = []
     given: list[Measurement] = []
     for path in paths:
@@ -161,32 +165,20 @@ def read_results(
         text = read_table(
             path,
             key=pool.key,
-            decimal=decimal,
+            decimal=pool.text.decimal,
             unitless=unitless,
             may_be_dates=pool.text.dates.__contains__,
         )
-        _check_units(text, [pool.text, *texts], [*pool.features, *pool.outcome_columns])
+        check_units(text, [pool.text, *texts], [*pool.features, *pool.outcome_columns])
         texts.append(text)
         if texts[-1].columns:
             is_one_file = candidates is not None and path.samefile(candidates)
             given += _measurements(texts[-1], pool, is_one_file, skip_empty)
+    check_units_in_all(texts, pool.outcome_columns)
     told = _with_values(given, pool, waiting)
     _check_any_usable(told, pool)
     kept, doubles = _counted_once(told, pool)
     return _sorted_out(texts, kept, doubles, pool)
-
-
-def _check_units(
-    text: TextTable, others: Sequence[TextTable], columns: Iterable[str]
-) -> None:
-    """Check that columns have no other units than in the files before."""
-    for name, before in product(columns, others):
-        own, other = text.units.get(name), before.units.get(name)
-        if own and other and own != other:
-            raise InputDataError(
-                f"{text.name}: column {short_repr(name)} is in {short_repr(own)}, "
-                f"and in {short_repr(other)} in {before.name}; write it in one unit."
-            )
 
 
 def _measurements(
@@ -195,6 +187,8 @@ def _measurements(
     """The results in a file, which may be the file of the candidates."""
     for outcome in pool.outcomes:
         text.need([str(outcome.name)], f"the --{kind_of(outcome)}")
+        check_marks(text, str(outcome.name))
+        check_one_unit(text, str(outcome.name))
     if is_one_file:
         rows = list(range(len(text)))
     elif pool.key is None:
@@ -359,10 +353,11 @@ def _value(measurement: Measurement, column: str, cell: str) -> float:
     if (value := number(cell)) is not None:
         measurement.text.check_point(measurement.place, column)
         return value
+    others = measurement.text.columns[column]
     advice = (
         f"; write {FAILED} if the measurement failed, so that the row is not proposed "
         "again; else a number, or leave the row out (where candidates and results are "
         "one file, leave the cell empty) until there is one"
     )
-    reason = f"{short_repr(cell)} is no number{comma_hint(cell) or advice}."
+    reason = f"{short_repr(cell)} is no number{comma_hint(cell, others) or advice}."
     raise measurement.error(column, reason)

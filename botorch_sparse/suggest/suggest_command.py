@@ -302,10 +302,10 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
     add(
         "--decimal",
         choices=[".", ","],
-        default=".",
         metavar="MARK",
         help="decimal mark of the numbers in all files that are read (default: a "
-        "point). Predictions have points; your own cells stay as they are",
+        "point, where it can be no mark between thousands). Predictions have points; "
+        "your own cells stay as they are",
     )
     add(
         "--skip-empty",

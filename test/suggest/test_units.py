@@ -89,3 +89,42 @@ def test_decimal_commas_with_units(lab: Laboratory) -> None:
     lab.write("pool.csv", "id;x|a;0,5 g|b;1,5 g|c;2,5 g")
     assert "numbers from 0.5 to 2.5 g" in lab("--decimal", ",").said
     assert "comma" in lab.refused()
+
+
+def test_a_unit_in_one_file_alone_is_refused(lab: Laboratory) -> None:
+    """Results of a target, where 0.48 may be 48 %; features keep the list's unit."""
+    first = lab.write("a.csv", "id,loss|c1,failed|c2,49.0 %|c3,51 %")
+    then = lab.write("b.csv", "id,loss|c4,|c5,0.48|c6,0.4")
+    for files in ((first, then), (then, first)):
+        line = lab.refused("--results", *files, "--skip-empty")
+        assert "a.csv, line 3 (key 'c2'), column 'loss': '49.0 %' has a unit" in line
+        assert "'0.48' in line 3 (key 'c5') of" in line and "b.csv has none" in line
+    none = lab.write("b.csv", "id,loss|c4,failed|c5,0.48 %")
+    assert "3 of them measured" in lab("--results", first, none).said
+
+
+def test_a_result_without_the_unit_of_the_others_is_named(lab: Laboratory) -> None:
+    told = lab.write("m.csv", "id,loss|c1,49 %|c2,50 %|c3,51|c4,failed")
+    line = lab.refused("--results", told)
+    assert "line 4 (key 'c3'), column 'loss': '51' is not in '%', as most" in line
+    assert "--text" not in line
+
+
+def test_words_among_numbers_with_a_unit(lab: Laboratory) -> None:
+    """As among numbers without one; labels of substances are no numbers."""
+    lab.write("pool.csv", "id,T|a,reflux|b,50 °C|c,25 °C")
+    assert "line 2 (key 'a'), column 'T': 'reflux' is not in '°C'" in lab.refused()
+    lab.write("pool.csv", "id,T|a,water|b,1a|c,2a")
+    assert "read: 'T': 3 categories" in lab().said
+    lab.write("pool.csv", "id,T|a,water|b,1 a|c,oil|d,2 a")
+    assert "read: 'T': 4 categories" in lab().said
+
+
+@pytest.mark.parametrize(
+    "cells", ["50 °C|80ºC|-5˚C", "5 µL|6 μL|7µL", "\u22125 h|\u20136h|7 h"]
+)
+def test_signs_that_look_alike_are_one(lab: Laboratory, cells: str) -> None:
+    first, *rest = cells.split("|")
+    lab.write("pool.csv", f"id,x|a,{first}|b,{rest[0]}|c,{rest[1]}")
+    said = lab().said
+    assert "read: 'x': numbers from -" in said or "from 5 to 7 µL" in said

@@ -1,0 +1,144 @@
+"""Checks that numbers are written in one way: their marks, and their units.
+
+A cell that is read without an error may still mean another number: `1.127` beside
+`862`, or `0.48` in one file and `49 %` in another.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
+
+from botorch.exceptions import InputDataError
+
+from botorch_sparse.argument_checks import short_repr
+from botorch_sparse.command_line.csv_cells import (
+    POINTED,
+    has_comma,
+    has_no_value,
+    has_point,
+    number,
+    unit_of,
+    without_unit,
+)
+from botorch_sparse.suggest.csv_reader import TextTable
+
+# A number with three digits behind its only mark, a point, and not 0 before it.
+THREE_BEHIND = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
+WHOLE = re.compile(r"[+-]?\d+")
+# Where a larger share of a column's cells has one unit, it is meant for all of them;
+# and where more than half have it, and the others have no unit.
+ONE_UNIT_SHARE, ONE_UNIT_ALONE = 0.75, 0.5
+
+
+def check_marks(text: TextTable, column: str) -> None:
+    """Check that marks in the numbers of a column can be read in one way.
+
+    Points may separate thousands, unless they were named as decimal marks. Where
+    commas are decimal, no number has a point alone.
+    """
+    cells = [without_unit(cell.strip()) for cell in text.typed[column]]
+    if text.decimal == ",":
+        if (both := _first_two(cells, _has_decimal_point, has_comma)) is None:
+            return
+        row, other = both
+        reason = (
+            f"{short_repr(cells[row])} has a point and {short_repr(cells[other])} in "
+            f"line {text.lines[other]} a comma; with --decimal ',' numbers have "
+            "commas alone. Take out the marks between thousands, and write all of the "
+            "column alike."
+        )
+        raise text.error(row, column, reason)
+    pointed = [cell for cell in cells if has_point(cell)]
+    if text.decimal == "." or not all(map(THREE_BEHIND.fullmatch, pointed)):
+        return
+    if both := _first_two(cells, THREE_BEHIND.fullmatch, WHOLE.fullmatch):
+        row, other = both
+        cell = cells[row]
+        reason = (
+            f"{short_repr(cell)} may be {cell.replace('.', '')} or {float(cell):g}, "
+            f"beside {short_repr(cells[other])} in line {text.lines[other]}: if points "
+            "are decimal marks, say --decimal .; if they separate thousands, take them "
+            "out (and say --decimal , if commas are decimal marks)."
+        )
+        raise text.error(row, column, reason)
+
+
+def _has_decimal_point(cell: str) -> bool:
+    """Whether a cell is a number whose point cannot separate thousands."""
+    return has_point(cell) and not POINTED.fullmatch(cell)
+
+
+def _first_two(
+    cells: Sequence[str], one: Callable[[str], object], two: Callable[[str], object]
+) -> tuple[int, int] | None:
+    """The places of the first cells of two kinds; None without one of either."""
+    first = next((i for i, cell in enumerate(cells) if one(cell)), None)
+    other = next((i for i, cell in enumerate(cells) if two(cell)), None)
+    return None if first is None or other is None else (first, other)
+
+
+def check_one_unit(text: TextTable, column: str, remedy: str = "") -> None:
+    """Check that numbers of which most have one unit all have it.
+
+    Args:
+        text: The file.
+        column: One of its columns.
+        remedy: What can be done but to write all in one unit, in messages.
+    """
+    cells = text.columns[column]
+    units = Counter(unit_of(cell) for cell in cells if not has_no_value(cell))
+    known = [(num, unit) for unit, num in units.items() if unit is not None]
+    if not known or len(units) < 2:
+        return
+    num, unit = max(known)
+    is_alone = len(known) == 1 and any(map(sets_unit_apart, cells))
+    if num <= (ONE_UNIT_ALONE if is_alone else ONE_UNIT_SHARE) * units.total():
+        return
+    row = next(
+        i for i, x in enumerate(cells) if not has_no_value(x) and unit_of(x) != unit
+    )
+    reason = (
+        f"{short_repr(cells[row])} is not in {short_repr(unit)}, as most cells of "
+        f"the column are; write all in one unit{remedy}."
+    )
+    raise text.error(row, column, reason)
+
+
+def sets_unit_apart(cell: str) -> bool:
+    """Whether a cell is a number and a unit behind a blank or a sign, unlike `1a`."""
+    unit = unit_of(cell)
+    return unit is not None and (" " in cell or not unit[0].isalpha())
+
+
+def check_units(
+    text: TextTable, others: Sequence[TextTable], columns: Iterable[str]
+) -> None:
+    """Check that columns have no other units than in the files before."""
+    for name, before in product(columns, others):
+        own, other = text.units.get(name), before.units.get(name)
+        if own and other and own != other:
+            raise InputDataError(
+                f"{text.name}: column {short_repr(name)} is in {short_repr(own)}, "
+                f"and in {short_repr(other)} in {before.name}; write it in one unit."
+            )
+
+
+def check_units_in_all(texts: Sequence[TextTable], columns: Iterable[str]) -> None:
+    """Check that numbers of a column have a unit in all files, or in none."""
+    for column in columns:
+        first: dict[bool, tuple[TextTable, int]] = {}
+        for text in texts:
+            cells = text.columns.get(column, ())
+            row = next((i for i, x in enumerate(cells) if number(x) is not None), None)
+            if row is not None:
+                first.setdefault(column in text.units, (text, row))
+        if len(first) == 2:
+            (text, row), (other, place) = first[True], first[False]
+            reason = (
+                f"{short_repr(text.typed[column].iat[row].strip())} has a unit, and "
+                f"{short_repr(other.typed[column].iat[place].strip())} in "
+                f"{other.place(place)} of {other.name} has none; write both in one "
+                "unit, or both without."
+            )
+            raise text.error(row, column, reason)

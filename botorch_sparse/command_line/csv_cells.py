@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
+from unicodedata import normalize
 
 import numpy as np
 from botorch.exceptions import InputDataError
@@ -21,12 +22,20 @@ GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 GROUPED_BY_POINTS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+,\d+")
 # A number whose point may separate thousands where commas are decimal marks.
 POINTED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
-# A number and a unit behind it, which has no digits and is one word.
+# A number and a unit behind it, which has no digits and is one word, such as mol % too.
 WITH_UNIT = re.compile(
-    r"([+-]?\d[\d.,]*(?:[eE][+-]?\d+)?)\s*([^\W\d_][^\d\s]*|[%\u2030\u00b0][^\d\s]*)"
+    r"([+-]?\d[\d.,]*(?:[eE][+-]?\d+)?)\s*"
+    r"([^\W\d_][^\d\s]*(?:\s+%)?|[%\u2030\u00b0][^\d\s]*)"
 )
 # Signs in units that look like others and mean the same.
 UNIT_SIGNS = str.maketrans({"\u00ba": "\u00b0", "\u02da": "\u00b0", "\u03bc": "\u00b5"})
+# Signs in texts that look like others: dashes, and Cyrillic letters.
+LOOK_ALIKE = str.maketrans(
+    "\u2010\u2011\u2012\u2013\u2014\u2212"
+    "\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425"
+    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445",
+    "------ABEKMHOPCTXaeopcyx",
+)
 # A minus or a dash before the digits of a cell, which is no ASCII hyphen.
 TYPOGRAPHIC_MINUS = re.compile(r"\A[\u2212\u2013](?=\d)")
 # Programs and people write these where there is no value.
@@ -75,7 +84,7 @@ def shared_unit(cells: Sequence[str]) -> str | None:
 def unit_of(cell: str) -> str | None:
     """The unit behind the number of a cell; None where there is none."""
     found = _with_unit(cell)
-    return None if found is None else found[2]
+    return None if found is None else "".join(found[2].split())
 
 
 def without_unit(cell: str) -> str:
@@ -191,7 +200,7 @@ def cells_agree(cell: str, other: str) -> bool:
     Text may differ in case and spaces, numbers in what rounding to the digits of the
     shorter one, or to six digits, changes.
     """
-    if spreadsheet_form(cell) == spreadsheet_form(other):
+    if spelling_form(cell) == spelling_form(other):
         return True
     x, y = number(cell), number(other)
     if x is None or y is None:
@@ -203,6 +212,25 @@ def cells_agree(cell: str, other: str) -> bool:
 def spreadsheet_form(cell: str) -> Hashable:
     """All that spreadsheets keep of a text: 0007 is 7, and 7.0; spaces may change."""
     return key_form(cell.casefold())
+
+
+def spelling_form(cell: str) -> Hashable:
+    """The same for each spelling of a text: subscripts are digits, dashes hyphens."""
+    if not cell.isascii():
+        cell = normalize("NFKC", cell.translate(LOOK_ALIKE))
+    return spreadsheet_form(cell)
+
+
+def spelling_difference(cell: str, other: str) -> str:
+    """In what two spellings of a text differ, where they look alike in messages."""
+    if cell.split() == other.split():
+        return " but for blanks"
+    if cell.lower().split() == other.lower().split():
+        return ""
+    pairs = ((cell, other), (other, cell))
+    signs = [next((c for c in x if c not in y), "") for x, y in pairs]
+    shown = ", ".join(f"U+{ord(sign):04X}" for sign in signs if sign)
+    return f" but for signs that look alike ({shown})"
 
 
 def key_form(cell: str) -> Hashable:

@@ -15,7 +15,12 @@ from botorch.exceptions.warnings import InputDataWarning
 from numpy.typing import NDArray
 
 from botorch_sparse.argument_checks import short_list, short_repr
-from botorch_sparse.command_line.csv_cells import is_blank, number, spreadsheet_form
+from botorch_sparse.command_line.csv_cells import (
+    is_blank,
+    number,
+    spelling_difference,
+    spelling_form,
+)
 from botorch_sparse.strategies import CandidateTable, RowIndex
 from botorch_sparse.suggest.csv_reader import TextTable, read_table
 from botorch_sparse.suggest.outcome_options import Outcome, column_names, kind_of
@@ -71,10 +76,10 @@ class Pool:
         }
 
     @cached_property
-    def forms(self) -> dict[str, set[Hashable]]:
-        """What spreadsheets keep of the categories of features of text."""
+    def forms(self) -> dict[str, dict[Hashable, str]]:
+        """The categories of features of text by what all their spellings share."""
         return {
-            name: set(map(spreadsheet_form, kinds))
+            name: {spelling_form(kind): kind for kind in kinds}
             for name, kinds in self.categories.items()
         }
 
@@ -177,18 +182,6 @@ class Pool:
         """Whether row `i` of some cells has all features, with any categories."""
         return self.unfit(columns, i, any_category=True) is None
 
-    def can_be_beside(self, columns: Cells, i: int) -> bool:
-        """Whether row `i` of some cells counts although the pool has no such row.
-
-        It has all features. A category may be its own, but none of the pool's in
-        another spelling.
-        """
-        return self.has_features(columns, i) and all(
-            columns[name][i] in kinds
-            or spreadsheet_form(columns[name][i]) not in self.forms[name]
-            for name, kinds in self.categories.items()
-        )
-
     def with_points(self, points: Sequence[Mapping[str, str]]) -> CandidateTable:
         """The table with more rows behind its own, and then without keys."""
         if not points:
@@ -237,7 +230,6 @@ def read_pool(
     text.need([key] if key is not None else [], "the --key")
     text.need([cost] if cost is not None else [], "the --cost")
     text.need(as_text, "which --text names")
-    text.need(ignored, "which --ignore names")
     without = {key, cost, *column_names(outcomes), *ignored}
     labels = [name for name in text.columns if name not in without]
     features, left_out = _features(text, labels, as_text)
@@ -335,12 +327,13 @@ def _check_spelling(text: TextTable, name: str, values: Matrix | list[str]) -> N
         return
     seen: dict[Hashable, str] = {}
     for kind in dict.fromkeys(values):
-        if (other := seen.setdefault(spreadsheet_form(kind), kind)) != kind:
+        if (other := seen.setdefault(spelling_form(kind), kind)) != kind:
             line = text.lines[values.index(other)]
+            in_what = spelling_difference(kind, other)
             reason = (
-                f"{short_repr(kind)} is {short_repr(other)} in line {line}: are they "
-                "one? Then write both alike; if not, keep them as two with --text "
-                f"{short_repr(name)}."
+                f"{short_repr(kind)} is {short_repr(other)} in line {line}{in_what}: "
+                "are they one? Then write both alike; if not, keep them as two with "
+                f"--text {short_repr(name)}."
             )
             raise text.error(values.index(kind), name, reason)
 

@@ -127,7 +127,8 @@ class TextTable:
         """
         cells = self.columns[column]
         if "" in cells:
-            raise self.error(cells.index(""), column, _empty(cells, column))
+            row = cells.index("")
+            raise self.error(row, column, self._odd_row(row) or _empty(cells, column))
         if is_text:
             return cells
         if (values := self._floats(column)) is not None:
@@ -144,9 +145,24 @@ class TextTable:
         hint = comma_hint(cells[row], cells) or "; correct it"
         reason = (
             f"{short_repr(cells[row])} is no number, but most cells of the column look "
-            f"like numbers{hint}, declare the column as --text, or leave it out with --ignore {short_repr(column)}."
+            f"like numbers{hint}, declare the column as --text, or leave it out with "
+            f"--ignore {short_repr(column)}."
         )
         raise self.error(row, column, reason)
+
+    def _odd_row(self, row: int) -> str:
+        """Advice on a row that is no candidate: of units, or a total; else nothing."""
+        columns = self.columns.values()
+        advice = "the cell is empty, and the line looks like {}; take the line out."
+        if row == 0 < len(self) - 1 and any(
+            cells[0] and number(cells[0]) is None and floats_of(cells[1:]) is not None
+            for cells in columns
+        ):
+            return advice.format("one of units")
+        num_empty = sum(not cells[row] for cells in columns)
+        if row == len(self) - 1 and 2 * num_empty > len(columns):
+            return advice.format("a total or a remark")
+        return ""
 
     def _date_error(self, column: str) -> InputDataError:
         """The error for a feature of dates that cannot be told."""

@@ -10,7 +10,14 @@ from botorch.exceptions import InputDataError
 from numpy.typing import NDArray
 
 from botorch_sparse.argument_checks import near_hint, short_list, short_repr
-from botorch_sparse.command_line.csv_cells import number, with_point, without_unit
+from botorch_sparse.command_line.csv_cells import (
+    days_of,
+    number,
+    unit_of,
+    with_minus,
+    with_point,
+    without_unit,
+)
 from botorch_sparse.suggest.candidate_pool import Pool
 
 MARK = re.compile(r"<=|>=|!=|=|<|>")
@@ -24,8 +31,10 @@ COMPARED: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def excluded_rows(pool: Pool, conditions: Sequence[str], decimal: str) -> list[int]:
-    """The rows of the pool that some condition holds for, ascending.
+def excluded_rows(
+    pool: Pool, conditions: Sequence[str], decimal: str | None
+) -> dict[str, list[int]]:
+    """The rows of the pool that each condition holds for, ascending.
 
     A condition is a column of the candidates, a mark and a value. Numbers are compared
     as numbers, texts by `=` and `!=` alone.
@@ -33,26 +42,18 @@ def excluded_rows(pool: Pool, conditions: Sequence[str], decimal: str) -> list[i
     Raises:
         InputDataError: If a condition cannot be read, or no row has its value.
     """
-    holds = np.zeros(len(pool), dtype=bool)
-    for condition in conditions:
-        holds |= _rows_of(pool, condition, decimal)
-    if holds.all():
+    holds = {each: _rows_of(pool, each, decimal) for each in conditions}
+    if holds and np.any([*holds.values()], axis=0).all():
         raise InputDataError("--exclude leaves no row; take one of its conditions out.")
-    return [int(row) for row in holds.nonzero()[0]]
+    return {each: np.flatnonzero(rows).tolist() for each, rows in holds.items()}
 
 
-def _rows_of(pool: Pool, condition: str, decimal: str) -> NDArray[np.bool_]:
+def _rows_of(pool: Pool, condition: str, decimal: str | None) -> NDArray[np.bool_]:
     column, mark, text = _read(pool, condition)
-    text = without_unit(text) if column in pool.text.units else text
     what, compare = f"--exclude: {short_repr(condition)}", COMPARED[mark]
     values = pool.features.get(column)
     if isinstance(values, np.ndarray):
-        value = number(with_point(text) if decimal == "," else text)
-        if value is None:
-            raise InputDataError(
-                f"{what} compares the numbers of column {short_repr(column)} with "
-                f"{short_repr(text)}, which is no number."
-            )
+        value = _value(pool, column, text, what, decimal)
         holds: NDArray[np.bool_] = compare(values, value)
         if not holds.any() and mark == "=":
             raise InputDataError(
@@ -73,6 +74,29 @@ def _rows_of(pool: Pool, condition: str, decimal: str) -> NDArray[np.bool_]:
             f"{short_repr(column)}; it has {short_list(known)}.{near_hint(text, known)}"
         )
     return np.array([compare(cell, text) for cell in cells], dtype=bool)
+
+
+def _value(pool: Pool, column: str, text: str, what: str, decimal: str | None) -> float:
+    """The number of a condition, in the unit of the column; of a date its day."""
+    own, unit = pool.text.units.get(column), unit_of(text)
+    if own and unit and unit != own:
+        raise InputDataError(
+            f"{what} is in {short_repr(unit)}, and column {short_repr(column)} in "
+            f"{short_repr(own)}; write the number in {short_repr(own)}."
+        )
+    is_date = column in pool.text.dates
+    if is_date and (days := days_of([text])) is not None:
+        return float(days[0])
+    cell = with_minus(without_unit(text) if own else text)
+    value = number(with_point(cell) if decimal == "," else cell)
+    if value is None:
+        kinds = ("dates", "date; write it as 2026-01-31")
+        kind, other = kinds if is_date else ("numbers", "number")
+        raise InputDataError(
+            f"{what} compares the {kind} of column {short_repr(column)} with "
+            f"{short_repr(text)}, which is no {other}."
+        )
+    return value
 
 
 def _read(pool: Pool, condition: str) -> tuple[str, str, str]:

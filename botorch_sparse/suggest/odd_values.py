@@ -1,13 +1,15 @@
 """Values that may be typing errors: named by line, and taken all the same."""
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from botorch_sparse.argument_checks import short_list, short_repr
+from botorch_sparse.strategies import Constraint, Objective
+from botorch_sparse.suggest.outcome_options import Outcome
 
 # At most this share of the values lies apart from the others, by three times the range
 # of these.
@@ -21,6 +23,12 @@ PLACEHOLDERS = frozenset({99.0, 999.0, 9999.0, 99999.0, 999999.0})
 REPEATS_APART = 10.0
 # Other rows that have repeats, for these to tell the noise.
 ENOUGH_REPEATED = 2
+# Rows with repeats, for these to be compared with all rows.
+ENOUGH_ALIKE = 3
+# Temperatures in K are from here on, and a column has at most so many different ones.
+HOT, FEW_TEMPERATURES = 200.0, 20
+# Values in two units differ by so many times.
+GAP = 10.0
 
 
 def values_apart(values: Sequence[float]) -> list[int]:
@@ -129,3 +137,161 @@ def notes_on(
             f"{short_repr(column)} differs widely between measurements of one row: "
             f"{short_list(shown, 3, show=str)}. {advice}"
         )
+
+
+def notes_on_outcome(
+    outcome: Outcome,
+    values: Sequence[float],
+    line_of: Callable[[int], str],
+    points: Sequence[Hashable],
+    others: Mapping[str, Sequence[str]],
+) -> Iterator[str]:
+    """What messages say of an outcome whose values may be of two kinds.
+
+    Args:
+        outcome: What was measured.
+        values: `n` numbers; NaN for none.
+        line_of: From the place of one to its line, in messages.
+        points: `n` points that they are of.
+        others: `n` cells of each column that is not used.
+    """
+    column = short_repr(outcome.name)
+    if isinstance(outcome, Objective) and (odd := fractions_among(values)):
+        shown = [f"{values[i]:.6g} ({line_of(i)})" for i in odd]
+        yield (
+            f"{column} has {short_list(shown, 3, show=str)}: fractions among per "
+            "cents? They are taken as they are; write all in one unit"
+        )
+    if isinstance(outcome, Objective) and (odd := minus_ones(values)):
+        shown = [line_of(i) for i in odd]
+        yield (
+            f"{column} is -1 in {len(odd)} results ({short_list(shown, 3, show=str)}), "
+            "and above 0 in the others. They are taken as they are; if they stand for "
+            "no value, leave these rows out, or write failed"
+        )
+    for mark, limit in _limits(outcome).items():
+        if limit_apart(values, limit, mark):
+            low, high = np.nanmin(values), np.nanmax(values)
+            yield (
+                f"no result keeps {column} {mark} {limit:.6g}: values are from "
+                f"{low:.6g} to {high:.6g}, and the limit may be in another unit"
+            )
+    if repeats_like_rows(points, values):
+        differ = _columns_between_repeats(points, others)
+        which = f", which differ in {short_list(differ)}" if differ else ""
+        yield (
+            f"{column} differs as much between measurements of one row{which} as "
+            "between rows. They count as repeats of one measurement; if they are not, "
+            "keep one kind of them in the results"
+        )
+
+
+def minus_ones(values: Sequence[float]) -> list[int]:
+    """Places of -1, if it comes more than once and all other values are positive."""
+    y = np.asarray(values, dtype=np.float64)
+    others = y[np.isfinite(y) & (y != -1)]
+    places: list[int] = np.flatnonzero(y == -1).tolist()
+    return places if len(places) > 1 and len(others) and others.min() > 0 else []
+
+
+def kelvin_among(values: Sequence[float]) -> list[float]:
+    """The numbers that may be temperatures in K where others are in degrees Celsius.
+
+    Of a column of few numbers two or more are from 200 on, and each of these is
+    another one, below 200, and 273, or 273.15.
+    """
+    kinds = np.unique(np.asarray(values, dtype=np.float64))
+    low, high = kinds[kinds < HOT], kinds[kinds >= HOT]
+    if len(kinds) > FEW_TEMPERATURES or len(high) < 2:
+        return []
+    apart = high[:, None] - low
+    is_other = np.isclose(apart, 273) | np.isclose(apart, 273.15)
+    return high.tolist() if is_other.any(axis=1).all() else []
+
+
+def _limits(outcome: Outcome) -> dict[str, float]:
+    """The limits of a constraint, or the threshold of a target, by their marks."""
+    if isinstance(outcome, Constraint):
+        limits = {"<=": outcome.upper, ">=": outcome.lower}
+    else:
+        limits = {"<=" if outcome.minimize else ">=": outcome.threshold}
+    return {mark: limit for mark, limit in limits.items() if limit is not None}
+
+
+def fractions_among(values: Sequence[float]) -> list[int]:
+    """Places of the values that may be fractions where others are per cents.
+
+    The positive values fall into two groups by a gap of ten times: from 0 to 1, and
+    from 1 to 100. As per cents the lower ones, two or more, would lie among the upper
+    ones, give or take a factor of two. Most have a second decimal, which per cents
+    close to 0 rarely have.
+    """
+    y = np.asarray(values, dtype=np.float64)
+    known = np.flatnonzero(y > 0)
+    order = known[y[known].argsort(kind="stable")]
+    ordered = y[order]
+    if len(known) <= FEW_VALUES or ordered[-1] > 100:
+        return []
+    ratios = ordered[1:] / ordered[:-1]
+    cut = int(ratios.argmax()) + 1
+    low, high = ordered[:cut], ordered[cut:]
+    is_fine = ~np.isclose(10 * low, np.round(10 * low), rtol=0, atol=1e-9)
+    is_odd = (
+        ratios.max() >= GAP
+        and low[-1] <= 1 <= high[0]
+        and len(low) > 1
+        and 2 * is_fine.sum() > len(low)
+        and high[0] / 2 <= 100 * low[0]
+        and 100 * low[-1] <= 2 * high[-1]
+    )
+    return sorted(order[:cut].tolist()) if is_odd else []
+
+
+def limit_apart(values: Sequence[float], limit: float, mark: str) -> bool:
+    """Whether all values, of one sign, are ten times beyond a limit."""
+    y = np.asarray(values, dtype=np.float64)
+    y = y[np.isfinite(y)]
+    if not len(y) or limit <= 0 or y.min() <= 0:
+        return False
+    return bool(y.min() >= GAP * limit if mark == "<=" else GAP * y.max() <= limit)
+
+
+def repeats_like_rows(points: Sequence[Hashable], values: Sequence[float]) -> bool:
+    """Whether repeats of a row differ as much as rows do.
+
+    The variance within rows, of three rows with repeats or more, is no less than the
+    variance of the means of all rows: the noise is as large as all effects together.
+    """
+    groups = [*_by_point(points, values).values()]
+    several = [each for each in groups if len(each) > 1]
+    if len(several) < ENOUGH_ALIKE or len(groups) <= FEW_VALUES:
+        return False
+    means = [np.mean(each) for each in groups]
+    squares = sum(float(np.var(each)) * len(each) for each in several)
+    within = squares / sum(len(each) - 1 for each in several)
+    return within >= float(np.var(means, ddof=1)) and within > 0
+
+
+def _by_point(
+    points: Sequence[Hashable], values: Sequence[float]
+) -> dict[Hashable, list[float]]:
+    """The finite values of each point."""
+    found = defaultdict[Hashable, list[float]](list)
+    for point, value in zip(points, values, strict=True):
+        if math.isfinite(value):
+            found[point].append(value)
+    return found
+
+
+def _columns_between_repeats(
+    points: Sequence[Hashable], others: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Columns whose cells differ between the repeats of each row that has some."""
+    repeated = [point for point, num in Counter(points).items() if num > 1]
+    found = []
+    for column, cells in others.items():
+        pairs = Counter(zip(points, cells, strict=True))
+        kinds = Counter(point for point, _ in pairs)
+        if all(kinds[point] > 1 for point in repeated):
+            found.append(column)
+    return found

@@ -1,7 +1,7 @@
 """What is said of files that were read without an error, and of the next rows."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -9,14 +9,17 @@ import numpy as np
 import pandas as pd
 
 from botorch_sparse.argument_checks import short_list, short_repr
-from botorch_sparse.command_line.csv_cells import number, spreadsheet_form
+from botorch_sparse.command_line.csv_cells import number, spelling_form
 from botorch_sparse.strategies import History, Objective
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
 from botorch_sparse.suggest.csv_reader import TextTable
-from botorch_sparse.suggest.odd_values import notes_on
-from botorch_sparse.suggest.outcome_options import kind_of
+from botorch_sparse.suggest.odd_values import kelvin_among, notes_on, notes_on_outcome
+from botorch_sparse.suggest.outcome_options import Outcome, kind_of
 from botorch_sparse.suggest.proposed_rows import ProposedRows
+from botorch_sparse.suggest.result_checks import unused_columns
 from botorch_sparse.suggest.results import Results
+from botorch_sparse.suggest.selection import Selection
+from botorch_sparse.suggest.written_numbers import mixed_units
 
 # So few categories are no surprise, however few rows there are.
 FEW_CATEGORIES = 5
@@ -33,6 +36,12 @@ FRONT_ROW = "front: "
 # Parts of names of columns that number the rows.
 COUNTS = re.compile(
     r"(^|[\W_])(id|index|idx|no|nr|num|number|sample|row)([\W_]|$)|#", re.IGNORECASE
+)
+# Names of columns that no number measures.
+SUBSTANCES = re.compile(
+    r"(catalyst|ligand|solvent|base|acid|additive|reagent|salt|metal|precursor|type"
+    r"|operator|supplier)s?",
+    re.IGNORECASE,
 )
 
 
@@ -80,6 +89,11 @@ def column_lines(
         column = str(spec.label)
         if _counts_rows(pool, column):
             yield _count_note(pool, column)
+        yield from _kelvin_notes(pool, column)
+        if _may_be_codes(pool, column):
+            yield _code_note(pool, column)
+        if column in pool.categories and column not in as_text:
+            yield from _unit_notes(pool, column)
         num_kinds = len(pool.categories.get(column, ()))
         is_odd = num_kinds > FEW_CATEGORIES and 2 * num_kinds > num
         if column not in as_text and (is_odd or spec.is_odd(num)):
@@ -136,6 +150,12 @@ def result_lines(pool: Pool, results: Results) -> Iterator[str]:
     values = np.array([*results.values, *results.point_values], dtype=float)
     lines, texts = [*results.lines, *results.beside], results.texts
     points = [*results.rows, *(tuple(point.values()) for point in results.points)]
+    unused = {text.name: unused_columns(text, pool) for text in texts}
+    others = {
+        name: [each.get(name) for each in results.told]
+        for name in dict.fromkeys(chain(*unused.values()))
+        if len({*points}) < len(points)  # to tell repeats apart
+    }
     for column, outcome, each in zip(
         pool.outcome_columns, pool.outcomes, values.T, strict=bool(len(values))
     ):
@@ -143,10 +163,46 @@ def result_lines(pool: Pool, results: Results) -> Iterator[str]:
         if num := int(np.isfinite(each).sum()):
             what = _range(each.tolist(), next(iter(units), None), "in all of them")
             kind = f"the {kind_of(outcome)}, in {num} result{'s' * (num > 1)}"
-            yield f"read: {short_repr(column)}: {kind}, {what}."
-        for note in notes_on(column, each.tolist(), lines.__getitem__, points):
+            yield f"read: {short_repr(column)}: {kind}, {what}; {_wanted(outcome)}."
+        at = lines.__getitem__
+        for note in (
+            *notes_on(column, each.tolist(), at, points),
+            *notes_on_outcome(outcome, each.tolist(), at, points, others),
+        ):
             yield f"note: {note}."
+    for file, names in unused.items():
+        if names:
+            yield f"read: {file}: not used: {short_list(names, 8)}."
     yield from _odd_features(pool)
+
+
+def _wanted(outcome: Outcome) -> str:
+    """Which values of an outcome are wanted."""
+    if isinstance(outcome, Objective):
+        return f"{'small' if outcome.minimize else 'large'} values are wanted"
+    limits = {"at least": outcome.lower, "at most": outcome.upper}
+    told = [f"{side} {x:.6g}" for side, x in limits.items() if x is not None]
+    return f"it has to be {' and '.join(told)}"
+
+
+def exclusion_lines(pool: Pool, excluded: Mapping[str, Sequence[int]]) -> Iterator[str]:
+    """How many rows each condition of --exclude holds for."""
+    for condition, rows in excluded.items():
+        yield (
+            f"read: --exclude {short_repr(condition)}: holds for {len(rows)} of "
+            f"{len(pool)} rows."
+        )
+
+
+def drawn_lines(chosen: Selection) -> Iterator[str]:
+    """How many of the next rows no model has chosen although there are results."""
+    if chosen.strategy is not None and chosen.num_drawn:
+        least = chosen.strategy.settings.num_initial
+        yield (
+            f"note: {chosen.num_drawn} of the next {len(chosen.rows)} rows are not "
+            f"chosen by the results: a model chooses once {least} rows are measured "
+            "(--first)."
+        )
 
 
 def _odd_features(pool: Pool) -> Iterator[str]:
@@ -181,6 +237,45 @@ def _counts_rows(pool: Pool, column: str) -> bool:
         return False
     ordered = np.sort(values)
     return bool((ordered == ordered[0].round() + np.arange(num)).all())
+
+
+def _unit_notes(pool: Pool, column: str) -> Iterator[str]:
+    """A note on a column of text whose cells are numbers with different units."""
+    if units := mixed_units(pool.text.columns[column]):
+        yield (
+            f"note: {pool.text.name}: numbers in column {short_repr(column)} have "
+            f"different units, {short_list(units, 4)}; the column was read as "
+            "categories, whose order is lost. Write all in one unit, or declare the "
+            "column as --text."
+        )
+
+
+def _kelvin_notes(pool: Pool, column: str) -> Iterator[str]:
+    """A note on a column of numbers whose temperatures may be in two units."""
+    values = pool.features[column]
+    if not isinstance(values, list) and (odd := kelvin_among(values.tolist())):
+        shown = ", ".join(f"{each:.6g}" for each in odd[:3])
+        yield (
+            f"note: {pool.text.name}: column {short_repr(column)} has {shown}, which "
+            "are other numbers of it and 273. Temperatures in K among those in °C? "
+            "They are taken as they are; write all in one unit."
+        )
+
+
+def _may_be_codes(pool: Pool, column: str) -> bool:
+    """Whether a feature has the name of a substance, and numbers 1, 2, 3, ..."""
+    values = pool.features[column]
+    if isinstance(values, list) or not SUBSTANCES.fullmatch(column):
+        return False
+    kinds = np.unique(values)
+    return len(kinds) > 2 and bool((np.diff(kinds) == 1).all() and kinds[0] in (0, 1))
+
+
+def _code_note(pool: Pool, column: str) -> str:
+    return (
+        f"note: {pool.text.name}: column {short_repr(column)} is taken as a number. If "
+        f"its numbers are codes, declare it as --text {short_repr(column)}."
+    )
 
 
 def _count_note(pool: Pool, column: str) -> str:
@@ -262,9 +357,6 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
             proposed.gone_names
         ),
         f"{no_row}{digits}, and count as data beside it": results.beside,
-        f"{no_row}, which writes their category otherwise, and are left out": (
-            results.left_out
-        ),
         f"{no_row}, and failed: they say nothing, and are left out": results.silent,
         "of the results are in an earlier file too, with the same value, and count "
         "once (repeated measurements belong in one file)": results.doubles,
@@ -275,6 +367,23 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
     for what, which in kinds.items():
         if which:
             yield f"{len(which)} {what}: {short_list(which, 3, show=str)}"
+    if len(results.points) > 1 and not results.rows:
+        yield from _beside_ranges(pool, results)
+
+
+def _beside_ranges(pool: Pool, results: Results) -> Iterator[str]:
+    """Numbers of the results that are all below or above those of the candidates."""
+    for name, own in pool.features.items():
+        if isinstance(own, list):
+            continue
+        told = np.array([point[name] for point in results.points], dtype=np.float64)
+        if told.max() < own.min() or told.min() > own.max():
+            yield (
+                f"none of the {len(told)} results is in {pool.text.name}: "
+                f"{short_repr(name)} is from {told.min():.6g} to {told.max():.6g} in "
+                f"the results, and from {own.min():.6g} to {own.max():.6g} there. Is "
+                "it in another unit?"
+            )
 
 
 def _measured(pool: Pool, history: History) -> pd.DataFrame:
@@ -350,7 +459,7 @@ def _new_categories(pool: Pool, results: Results) -> list[str]:
         f"{short_repr(point[name])} of {short_repr(name)}": None
         for point in results.points
         for name, forms in pool.forms.items()
-        if spreadsheet_form(point[name]) not in forms
+        if spelling_form(point[name]) not in forms
     }
     return list(new)
 

@@ -4,8 +4,9 @@ Spreadsheets change cells: they drop zeros, round numbers and write dates anew. 
 that may be of another row than it seems is refused, with file, line and column.
 """
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
@@ -24,6 +25,8 @@ from botorch_sparse.command_line.csv_cells import (
     key_form,
     number,
     says_failed,
+    spelling_difference,
+    spelling_form,
     spreadsheet_form,
 )
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
@@ -33,6 +36,10 @@ from botorch_sparse.suggest.outcome_options import kind_of
 # A tenth of a column's different values has one digit less than the others by chance.
 # Where more than this share is as short as a cell, the cell is not taken for rounded.
 SHORT = 0.15
+# Columns that the output adds, perhaps with other outcomes than now.
+WRITTEN = re.compile("row|reason|predicted_(mean|sd)(_.*)?", re.DOTALL)
+# The unit in the name of a column: T [K], T (K), T/K.
+UNIT_BEHIND = re.compile(r"\s*(\[[^]]*\]|\([^)]*\)|/[^/]*)$")
 # Among so many keys no similar one is looked for, which takes seconds.
 MANY_KEYS = 100_000
 
@@ -78,6 +85,35 @@ def check_known_before(pool: Pool, ignored: Sequence[str], *, one_file: bool) ->
             )
 
 
+def unused_columns(text: TextTable, pool: Pool) -> list[str]:
+    """Columns of results that neither are the candidates' nor come from the output."""
+    known = {*pool.text.columns, *pool.outcome_columns}
+    return [x for x in text.columns if x not in known and not WRITTEN.fullmatch(x)]
+
+
+def check_renamed(text: TextTable, pool: Pool, ignored: Collection[str]) -> None:
+    """Check that no column of results is a feature by another name.
+
+    Results that go by a key would not be compared with it. Names differ in case, in
+    blanks or in a unit at the end.
+    """
+    forms = {_plain(name): name for name in pool.features if name not in text.columns}
+    for column in unused_columns(text, pool):
+        name = forms.get(_plain(column))
+        if name is not None and column not in ignored:
+            raise InputDataError(
+                f"{text.name}: column {short_repr(column)} is not used, and may be the "
+                f"feature {short_repr(name)} of {pool.text.name}. If it is, give it "
+                "this name, and its cells are compared with the row's; if not, give it "
+                f"another one, or leave it out with --ignore {short_repr(column)}."
+            )
+
+
+def _plain(name: str) -> str:
+    """The name of a column without its unit, case and blanks."""
+    return "".join(UNIT_BEHIND.sub("", name).casefold().split()) or name
+
+
 def check_keys(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
     """Check results whose key is none of the pool's: they need features, or no value.
 
@@ -114,6 +150,26 @@ def _has_others(text: TextTable, i: int, row: int, pool: Pool) -> bool:
         cells_agree(text.columns[name][i], pool.text.columns[name][row])
         for name in pool.features
     )
+
+
+def check_categories(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
+    """Check that results of no row write the pool's categories as it does.
+
+    Others are categories of their own.
+    """
+    for i in (i for i, row in enumerate(rows) if row < 0):
+        is_silent = all(has_no_value(text.columns[x][i]) for x in pool.outcome_columns)
+        for name in () if is_silent else pool.forms:
+            cell = text.columns[name][i]
+            own = pool.forms[name].get(spelling_form(cell), cell)
+            if own == cell or cell in pool.categories[name]:
+                continue
+            reason = (
+                f"{short_repr(cell)} is {short_repr(own)} in {pool.text.name}"
+                f"{spelling_difference(cell, own)}; write it as there, so that the "
+                "result is one of its row."
+            )
+            raise text.error(i, name, reason)
 
 
 def ignore_hint(name: str, pool: Pool) -> str:
@@ -153,7 +209,7 @@ def check_features(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
                 continue
             own = pool.text.columns[name][rows[i]]
             if name in pool.forms:
-                is_comparable = spreadsheet_form(cell) in pool.forms[name]
+                is_comparable = spelling_form(cell) in pool.forms[name]
             else:
                 is_comparable = number(cell) is not None
             if is_comparable and not cells_agree(cell, own):

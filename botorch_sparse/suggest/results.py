@@ -1,6 +1,7 @@
 """Measurements so far, from files: of rows of the pool, and beside them."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,13 +21,14 @@ from botorch_sparse.suggest.candidate_pool import Matrix, Pool
 from botorch_sparse.suggest.csv_reader import TextTable, read_table
 from botorch_sparse.suggest.outcome_options import kind_of
 from botorch_sparse.suggest.result_checks import (
+    check_categories,
     check_features,
     check_keys,
     check_names,
+    check_renamed,
     check_rounded,
     ignore_hint,
     row_within_six_digits,
-    unusable,
 )
 from botorch_sparse.suggest.written_numbers import (
     check_marks,
@@ -34,6 +36,9 @@ from botorch_sparse.suggest.written_numbers import (
     check_units,
     check_units_in_all,
 )
+
+# A number that an instrument gives as a limit.
+LIMIT = re.compile(r"[<>~\u2264\u2265\u2248]=?\s*(-?\d+([.,]\d+)?)\s*\D?")
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +95,6 @@ class Results:
         points: The features of `p` measurements beside the pool, as cells by name.
         point_values: `p x k` values of the outcomes there.
         beside: The same `p` measurements in messages.
-        left_out: Measurements that cannot be used, in messages.
         silent: Failed results of no row of the pool, in messages.
         doubles: Results that an earlier file has too, in messages.
         others: All results that are of no row of the pool.
@@ -100,6 +104,7 @@ class Results:
             files; None for that order.
         is_one: Whether there is one file at most, which messages need not name.
         texts: The files.
+        told: The `n` measurements of rows, and then the `p` others.
     """
 
     name: str
@@ -109,7 +114,6 @@ class Results:
     points: list[dict[str, str]] = field(default_factory=list)
     point_values: list[list[float]] = field(default_factory=list)
     beside: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
     doubles: list[str] = field(default_factory=list)
     others: list[Measurement] = field(default_factory=list)
@@ -117,6 +121,7 @@ class Results:
     point_costs: list[float | None] = field(default_factory=list)
     is_one: bool = True
     texts: Sequence[TextTable] = ()
+    told: Sequence[Measurement] = ()
     order: list[int] | None = None
 
     def __len__(self) -> int:
@@ -140,6 +145,7 @@ def read_results(
     skip_empty: bool = False,
     candidates: Path | None = None,
     waiting: Collection[int] = (),
+    ignored: Collection[str] = (),
 ) -> Results:
     """The measurements so far; none if no file is named, or only empty ones.
 
@@ -170,13 +176,14 @@ def read_results(
             may_be_dates=pool.text.dates.__contains__,
         )
         check_units(text, [pool.text, *texts], [*pool.features, *pool.outcome_columns])
+        if pool.key is not None:
+            check_renamed(text, pool, ignored)
         texts.append(text)
         if texts[-1].columns:
             is_one_file = candidates is not None and path.samefile(candidates)
             given += _measurements(texts[-1], pool, is_one_file, skip_empty)
     check_units_in_all(texts, pool.outcome_columns)
     told = _with_values(given, pool, waiting)
-    _check_any_usable(told, pool)
     kept, doubles = _counted_once(told, pool)
     return _sorted_out(texts, kept, doubles, pool)
 
@@ -198,6 +205,7 @@ def _measurements(
         rows = [pool.row_of_key.get(cell, -1) for cell in text.texts(pool.key)]
         check_keys(text, rows, pool)
         check_features(text, rows, pool)
+    check_categories(text, rows, pool)
     cells = zip(*(text.columns[name] for name in pool.outcome_columns), strict=True)
     given = [
         Measurement(text, place, row, each, skip_empty or is_one_file)
@@ -246,17 +254,6 @@ def _with_values(
     return told
 
 
-def _check_any_usable(told: Sequence[Measurement], pool: Pool) -> None:
-    """Check that some result counts, if there is any with a value."""
-    for each in told:
-        if each.row >= 0 or pool.can_be_beside(each.text.columns, each.place):
-            return
-    for each in told:
-        if not each.has_no_value:
-            advice = "no other result can be used either"
-            raise unusable(each.text, each.place, pool, advice)
-
-
 def _counted_once(
     told: Sequence[Measurement], pool: Pool
 ) -> tuple[list[Measurement], list[str]]:
@@ -296,8 +293,7 @@ def _sorted_out(
     is_one = len(texts) < 2
     of_rows = [m for m in kept if m.row >= 0]
     others = [m for m in kept if m.row < 0]
-    told = [m for m in others if not m.has_no_value]
-    beside = [m for m in told if pool.can_be_beside(m.text.columns, m.place)]
+    beside = [m for m in others if not m.has_no_value]
     inside = [m for m in of_rows if not m.has_no_value]
     for each in beside:
         for name in pool.features.keys() - pool.categories.keys():
@@ -317,12 +313,12 @@ def _sorted_out(
         points=[{name: m.get(name) for name in pool.features} for m in beside],
         point_values=[_values(m, pool) for m in beside],
         beside=places(beside),
-        left_out=places([m for m in told if m not in {*beside}]),
         silent=places([m for m in others if m.has_no_value]),
         doubles=doubles,
         others=others,
         is_one=is_one,
         texts=texts,
+        told=[*inside, *beside],
         order=_file_order(kept, [*inside, *beside]),
     )
 
@@ -359,5 +355,7 @@ def _value(measurement: Measurement, column: str, cell: str) -> float:
         "again; else a number, or leave the row out (where candidates and results are "
         "one file, leave the cell empty) until there is one"
     )
+    if found := LIMIT.fullmatch(cell):
+        advice = f"; write the number alone, for a limit the limit itself: {found[1]}"
     reason = f"{short_repr(cell)} is no number{comma_hint(cell, others) or advice}."
     raise measurement.error(column, reason)

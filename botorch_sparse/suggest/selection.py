@@ -46,11 +46,13 @@ class Selection:
         rows: The chosen rows of the pool.
         explained: Predictions and a reason for each.
         strategy: The strategy that has learned the results; None without results.
+        num_drawn: How many of the first rows the results did not choose.
     """
 
     rows: list[int]
     explained: list[Explanation]
     strategy: Learner | None = None
+    num_drawn: int = 0
 
 
 def strategy_name(name: str | None, outcomes: Sequence[Outcome]) -> str:
@@ -79,7 +81,7 @@ def choose(
         reason = SPREAD if options.design else FIRST
         return Selection(rows, [(*blank, reason)] * len(rows))
     explained = explain(strategy, pool, results, rows, num_drawn)
-    return Selection(rows, explained, strategy)
+    return Selection(rows, explained, strategy, num_drawn)
 
 
 def rebuild(
@@ -100,6 +102,11 @@ def rebuild(
     known = len(results) + len(results.failed) + len(pending)
     drawn = np.random.SeedSequence((options.seed, known)).generate_state(1, np.uint64)
     table = pool.with_points(results.points)
+    if (table.X == table.X[0]).all():
+        raise InputDataError(
+            f"{pool.text.name}: no feature differs between the rows, so that there is "
+            "nothing to choose by; is one left out, or missing?"
+        )
     with _naming(pool.text.name):
         name = strategy_name(options.strategy, pool.outcomes)
         strategy = STRATEGIES[name](

@@ -18,6 +18,7 @@ import sys
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 from botorch.exceptions import BotorchError, InputDataError
@@ -43,9 +44,15 @@ from botorch_sparse.suggest.proposed_rows import (
     write_proposed,
     write_whole,
 )
-from botorch_sparse.suggest.report import column_lines, result_lines, summarize
+from botorch_sparse.suggest.report import (
+    column_lines,
+    drawn_lines,
+    exclusion_lines,
+    result_lines,
+    summarize,
+)
 from botorch_sparse.suggest.result_checks import check_known_before, check_no_results
-from botorch_sparse.suggest.results import read_results
+from botorch_sparse.suggest.results import Results, read_results
 from botorch_sparse.suggest.selection import (
     ROW,
     STRATEGIES,
@@ -99,17 +106,22 @@ def _suggest(args: argparse.Namespace) -> None:
         skip_empty=args.skip_empty,
         candidates=args.candidates,
         waiting=set(before.rows),
+        ignored=args.ignore,
     )
+    _check_ignored(pool, results, args.ignore)
     if not len(results) and not results.failed:
         check_no_results(pool, args.ignore)
     proposed = without_results(before, pool, results)
-    excluded = excluded_rows(pool, args.exclude, args.decimal)
+    out = excluded_rows(pool, args.exclude, args.decimal)
+    excluded = sorted({*chain.from_iterable(out.values())})
     chosen = choose(args, pool, results, proposed.rows, excluded)
     strategy, rows = chosen.strategy, chosen.rows
     history = None if strategy is None else strategy.history
     columns = [
         *column_lines(pool, args.text, args.ignore, one_file=one_file),
         *result_lines(pool, results),
+        *exclusion_lines(pool, out),
+        *drawn_lines(chosen),
     ]
     summary = summarize(
         pool, results, proposed, rows, history, excluded, args.budget, columns
@@ -146,6 +158,14 @@ def _check_names(pool: Pool, ignored: Collection[str]) -> None:
                 f"{pool.text.name} has a column {name!r}, which the output adds; "
                 f"rename it{key} or leave it out with --ignore {name}."
             )
+
+
+def _check_ignored(pool: Pool, results: Results, ignored: Sequence[str]) -> None:
+    """Check that some file has each column that is left out."""
+    of_results = {*chain.from_iterable(text.columns for text in results.texts)}
+    pool.text.need(
+        (name for name in ignored if name not in of_results), "which --ignore names"
+    )
 
 
 def _check_costs(args: argparse.Namespace) -> None:
@@ -288,7 +308,8 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="COLUMN",
-        help="a column of the candidates that is no feature; can be repeated",
+        help="a column of the candidates that is no feature, or one of the results; "
+        "can be repeated",
     )
     add(
         "--exclude",

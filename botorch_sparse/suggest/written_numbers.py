@@ -105,6 +105,15 @@ def check_one_unit(text: TextTable, column: str, remedy: str = "") -> None:
     raise text.error(row, column, reason)
 
 
+def mixed_units(cells: Sequence[str]) -> list[str]:
+    """The units of a column if most of its cells are numbers, and they have several."""
+    counts = Counter(cells)
+    units = {cell: unit_of(cell) for cell in counts if sets_unit_apart(cell)}
+    num = sum(counts[x] for x in counts if x in units or number(x) is not None)
+    kinds = dict.fromkeys(unit for unit in units.values() if unit is not None)
+    return [*kinds] if len(kinds) > 1 and 2 * num > len(cells) else []
+
+
 def sets_unit_apart(cell: str) -> bool:
     """Whether a cell is a number and a unit behind a blank or a sign, unlike `1a`."""
     unit = unit_of(cell)

@@ -112,7 +112,8 @@ def test_workbooks_are_read(lab: Laboratory, tmp_path: Path) -> None:
     assert set(answer.ids) == {"c0", "c4", "c5", "c6", "c7", "c8"}
     assert "pool.xlsx: sheet 'Sheet'; not read: 'plan'." in answer.said
     assert (
-        "read: 'loss': the target, in 2 results, numbers from 1.5 to 2." in answer.said
+        "read: 'loss': the target, in 2 results, numbers from 1.5 to 2; large"
+        in answer.said
     )
 
 

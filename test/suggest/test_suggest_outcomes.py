@@ -74,7 +74,7 @@ REFUSED: list[tuple[Table | None, Table | None, str, str]] = [
     # columns of the candidates
     (FULL, None, "--constraint 'gain<=1'", "{pool} has a number in each row of 'gain', but not of all outcomes"),
     (FULL, "id,loss,gain|c1,1,1", "--target gain", "what is known before a measurement is none"),
-    (FULL.replace("gain", "loss"), None, "--target gain --ignore gain", "has no column 'gain', which --ignore"),
+    ("id,x|a,1|b,2", None, "--target gain --ignore gain", "has no column 'gain', which --ignore"),
     ("id,x,loss,gain|a,1,,|b,2,,3", None, "--target gain", "'3' is a result in the column of the target"),
     ("id,x,gain|a,1,|b,2,3", None, "--constraint 'gain>=1'", "'3' is a result in the column of the constraint"),
     ("id,predicted_sd_gain|a,1", None, "--target gain", "has a column 'predicted_sd_gain', which the output adds"),

@@ -1,0 +1,201 @@
+"""Results that may mean something else than they seem: refused, or named by line."""
+
+import numpy as np
+import pytest
+from laboratory import NUM, Laboratory, lines, measured
+
+pytest.importorskip("pandas")
+
+from botorch_sparse.suggest.odd_values import (
+    fractions_among,
+    kelvin_among,
+    limit_apart,
+    minus_ones,
+    repeats_like_rows,
+)
+
+RENAMED = ["Heat", "he at", "heat [K]", "HEAT / K", "heat (K)"]
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_a_feature_by_another_name_is_refused(lab: Laboratory, name: str) -> None:
+    """Where the results go by a key, nothing else would compare it."""
+    told = lab.write("m.csv", f"id,{name},loss|c1,99,3|c2,98,2")
+    line = lab.refused("--results", told)
+    assert f"m.csv: column '{name}' is not used, and may be the feature 'heat'" in line
+    said = lab("--results", told, "--ignore", name).said
+    assert "2 of them measured" in said and f"read: '{name}': left out" in said
+    then = lab.write("m.csv", f"id,{name},heat,loss|c1,99,,3|c2,98,,2")
+    assert f"m.csv: not used: '{name}'." in lab("--results", then).said
+
+
+def test_units_in_names_of_features(lab: Laboratory) -> None:
+    lab.write("pool.csv", lines("id,T/°C,x", "c{0},{0},{0}", 9))
+    told = lab.write("m.csv", "id,T/K,loss|c1,99,3|c2,98,2")
+    assert "may be the feature 'T/°C'" in lab.refused("--results", told)
+
+
+def test_columns_that_are_not_used_are_said(lab: Laboratory) -> None:
+    """Those of the candidates are said already, and the output has its own."""
+    table = "id,heat,lid,note,predicted_mean,predicted_sd_x,reason,plate,loss|"
+    lab.write("m.csv", f"{table}c1,,,wrong,1,2,,P1,3")
+    said = lab("--results", lab.results, "--ignore", "lid").said
+    assert "m.csv: not used: 'note', 'plate'." in said
+    assert "not used" not in lab("--results", lab.write("m.csv", measured(3))).said
+    assert "no column 'nothing', which --ignore names" in lab.refused(
+        "--results", lab.results, "--ignore", "nothing"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        (
+            [],
+            ["'loss': the target", "2 results, numbers from 2 to 3; large values are"],
+        ),
+        (["--minimize"], ["numbers from 2 to 3; small values are wanted."]),
+        (
+            ["--constraint", "b<=5"],
+            ["'b': the constraint", "; it has to be at most 5."],
+        ),
+        (
+            ["--constraint", "b<=5", "--constraint", "b>=1"],
+            ["; it has to be at least 1 and at most 5."],
+        ),
+    ],
+)
+def test_what_is_wanted_is_said(
+    lab: Laboratory, options: list[str], wanted: list[str]
+) -> None:
+    told = lab.write("m.csv", "id,loss,b|c1,2,3|c2,3,4")
+    said = lab("--results", told, *options).said
+    assert all(part in said for part in wanted)
+
+
+CENTS = [49.0, 74.0, 59.0, 73.5, 28.8, 81.0]
+# Values of a target, and the places of those that may be fractions.
+FRACTIONS = [
+    ([*CENTS, 0.48, 0.438], [6, 7]),
+    ([0.48, *CENTS, 0.438, 0.375, 0.8], [0, 7, 8, 9]),
+    ([*CENTS, 0.48], []),  # a single one may be a low yield
+    ([*CENTS, 0.5, 0.4], []),  # and so may those with a decimal
+    ([*CENTS, 0.04, 0.05], []),  # 4 and 5 per cent are below all others
+    ([*CENTS, 0.48, 0.438, 3.0], []),  # the gap is less than ten times
+    ([*CENTS, 0.48, 0.438, 120.0], []),
+    ([*CENTS, 1.48, 1.438], []),
+    ([*CENTS, 0.48, 0.438, 0.0, -2.0, float("nan")], [6, 7]),
+    ([0.48, 0.438, 74.0], []),
+    ([0.48, 0.438, 0.5, 0.33, 0.74, 0.65], []),
+]
+
+
+@pytest.mark.parametrize(("values", "expected"), FRACTIONS)
+def test_fractions_among_per_cents(values: list[float], expected: list[int]) -> None:
+    assert fractions_among(values) == expected
+
+
+def test_yields_in_per_cent_are_no_fractions() -> None:
+    """Of 300 samples of skewed yields with a decimal, as they are reported."""
+    g = np.random.default_rng(0)
+    found = [fractions_among(np.round(100 * g.beta(0.4, 1, 20), 1)) for _ in range(300)]
+    assert not any(found)
+
+
+@pytest.mark.parametrize(
+    ("values", "limit", "mark", "is_apart"),
+    [
+        ([1.5, 12.5], 0.05, "<=", True),
+        ([1.5, 12.5], 0.15, "<=", True),
+        ([1.5, 12.5], 0.16, "<=", False),
+        ([1.5, 12.5], 125.0, ">=", True),
+        ([1.5, 12.5], 124.0, ">=", False),
+        ([1.5, float("nan")], 0.05, "<=", True),
+        ([-1.5, 12.5], 0.05, "<=", False),
+        ([1.5, 12.5], 0.0, "<=", False),
+        ([float("nan")], 0.05, "<=", False),
+    ],
+)
+def test_limits_in_another_unit(
+    values: list[float], limit: float, mark: str, is_apart: bool
+) -> None:
+    assert limit_apart(values, limit, mark) is is_apart
+
+
+def test_minus_one_for_no_value() -> None:
+    assert minus_ones([-1.0, 3.0, -1.0, float("nan")]) == [0, 2]
+    assert minus_ones([-1.0, -1.0, float("nan")]) == []
+    for values in ([-1.0, 3.0], [-1.0, -1.0], [-1.0, -1.0, 0.0], [-2.0, -1.0, -1.0]):
+        assert minus_ones(values) == []
+
+
+def test_odd_outcomes_are_named(lab: Laboratory) -> None:
+    rows = [[f"c{i}", y, 5] for i, y in enumerate([*CENTS, 0.48, 0.438])]
+    told = lab.write("m.csv", [["id", "loss", "b"], *rows])
+    said = lab("--results", told, "--constraint", "b<=0.05").said
+    assert (
+        "'loss' has 0.48 (line 8 (key 'c6')), 0.438 (line 9 (key 'c7')): frac" in said
+    )
+    assert "no result keeps 'b' <= 0.05: values are from 5 to 5, and the" in said
+    told = lab.write("m.csv", "id,loss|c1,-1|c2,3|c3,-1")
+    assert (
+        "'loss' is -1 in 2 results (line 2 (key 'c1'), " in lab("--results", told).said
+    )
+
+
+def test_repeats_that_differ_as_rows_do() -> None:
+    """In a long table; and not where the noise is half of what rows differ by."""
+    points = [*range(10), *range(10)]
+    g = np.random.default_rng(1)
+    effect = g.normal(0, 2, 10)
+    assert repeats_like_rows(points, [*effect, *(effect + 9)])
+    noisy = np.tile(effect, 2) + g.normal(0, 1, 20)
+    assert not repeats_like_rows(points, noisy.tolist())
+    # By hand: 2 h^2 within rows, and 0.3 between the means 0, 1, 0, 1, 0 and 1.
+    points = [0, 0, 1, 1, 2, 2, 3, 4, 5]
+    for square, is_alike in ((0.151, True), (0.149, False)):
+        h = np.sqrt(square)
+        values = [-h, h, 1 - h, 1 + h, -h, h, 1.0, 0.0, 1.0]
+        assert repeats_like_rows(points, values) is is_alike
+    values = [-1.0, 1.0, 0.0, 2.0, -1.0, 1.0, 1.0, 0.0, 1.0]
+    assert not repeats_like_rows(points[2:], values[2:])  # two rows have repeats
+    assert not repeats_like_rows(points[:-1], values[:-1])  # five rows
+    assert not repeats_like_rows(points, [0.0] * 9)
+
+
+def test_a_long_table_is_named(lab: Laboratory) -> None:
+    rows = [[f"c{i}", kind, 40 + 3 * i + 40 * (kind == "ee"), "x"]
+            for i in range(8) for kind in ("yield", "ee")]  # fmt: skip
+    told = lab.write("m.csv", [["id", "kind", "loss", "lab"], *rows])
+    said = lab("--results", told).said
+    assert "'loss' differs as much between measurements of one row, which" in said
+    assert "differ in 'kind' as between rows." in said
+
+
+def test_conditions_have_the_unit_of_the_column(lab: Laboratory) -> None:
+    lab.write("pool.csv", lines("id,T,x", "c{0},{0}5 °C,{0}", NUM, 1))
+    line = lab.refused("--exclude", "T>333 K")
+    assert "'T>333 K' is in 'K', and column 'T' in '°C'; write the number in" in line
+    said = lab("--exclude", "T>290ºC", "--exclude", "T > 999").said
+    assert "read: --exclude 'T>290ºC': holds for 2 of 30 rows." in said
+    assert "read: --exclude 'T > 999': holds for 0 of 30 rows." in said
+    assert "'333 K', which is no number" in lab.refused("--exclude", "x>333 K")
+
+
+def test_conditions_on_dates(lab: Laboratory) -> None:
+    lab.write("pool.csv", lines("id,made,x", "c{0},2026-01-{0:02},{0}", 20, 1))
+    for date in ("2026-01-03", "3.1.2026", "46025"):
+        assert "holds for 17 of 20 rows" in lab("--exclude", f"made>{date}").said
+    line = lab.refused("--exclude", "made>02/03/2026")
+    assert "compares the dates of column 'made' with '02/03/2026', which is no" in line
+    assert "write it as 2026-01-31" in line
+
+
+def test_kelvin_among_degrees_celsius(lab: Laboratory) -> None:
+    assert kelvin_among([25, 80, 298.15, 353.15, 25]) == [298.15, 353.15]
+    assert kelvin_among([-78, 25, 298, 195, 353, 80]) == [298, 353]
+    for values in ([25, 298], [25, 80, 298, 354], [298, 353], [25, 80], range(400)):
+        assert kelvin_among(values) == []
+    lab.write("pool.csv", "id,T|a,25|b,80|c,298|d,353|e,50")
+    said = lab().said
+    assert "column 'T' has 298, 353, which are other numbers of it and 273" in said

@@ -1,0 +1,134 @@
+"""One category in two spellings, and columns that may mean something else."""
+
+import pytest
+from laboratory import Laboratory, lines
+
+pytest.importorskip("pandas")
+
+from botorch_sparse.command_line.csv_cells import cells_agree, spelling_form
+
+# Spellings of one text, and what is said of their difference.
+SPELLINGS = [
+    ("THF", "thf", ""),
+    ("Pd  1", "Pd 1", " but for blanks"),
+    ("D\u041cF", "DMF", " but for signs that look alike (U+041C, U+004D)"),
+    ("Pd(OAc)\u2082", "Pd(OAc)2", "alike (U+2082, U+0032)"),
+    ("Ni\u20131", "Ni-1", "alike (U+2013, U+002D)"),
+    ("Pd \u03bc", "Pd \u00b5", "alike (U+03BC, U+00B5)"),
+]
+
+
+@pytest.mark.parametrize(("cell", "other", "difference"), SPELLINGS)
+def test_one_category_in_two_spellings(
+    lab: Laboratory, cell: str, other: str, difference: str
+) -> None:
+    """Refused within the list, and in results that go by their features."""
+    assert spelling_form(cell) == spelling_form(other) and cells_agree(cell, other)
+    pool = lines("id,s,x", "c{0}," + other + ",{0}", 9)
+    lab.write("pool.csv", f"{pool}|d,{cell},3|e,oil,4")
+    line = lab.refused()
+    assert "line 11 (key 'd'), column 's': '" in line and "in line 2" in line
+    assert f"{difference}: are they one?" in line
+    assert "read: 's': 3 categories" in lab("--text", "s").said
+    lab.write("pool.csv", f"{pool}|e,oil,4")
+    for key, header, row in (
+        (None, "s,x,loss", f"oil,4,1|{cell},3,1"),
+        ("id", "id,s,x,loss", f"e,oil,4,1|gone,{cell},99,1"),
+    ):
+        told = lab.write("m.csv", f"{header}|{row}")
+        words = ["--ignore", "id"] * (key is None)
+        line = lab.refused("--results", told, *words, key=key)
+        assert "m.csv, line 3" in line and f"{difference}; write it as there" in line
+    told = lab.write("m.csv", f"id,s,loss|c3,{cell},1")
+    assert "1 of them measured" in lab("--results", told).said
+
+
+def test_texts_that_differ_are_two(lab: Laboratory) -> None:
+    assert spelling_form("Pd2") != spelling_form("Pd1")
+    lab.write("pool.csv", "id,s|a,C\u2082|b,C1|c,\u0411|d,B")
+    assert "read: 's': 4 categories" in lab().said
+
+
+def test_numbers_in_several_units_are_named(lab: Laboratory) -> None:
+    lab.write("pool.csv", "id,T|a,353 K|b,80 °C|c,25 °C|d,298 K")
+    note = "numbers in column 'T' have different units, 'K', '°C'; the column was"
+    assert note in lab().said and note not in lab("--text", "T").said
+    for cells in (
+        "1a|b,1b|c,2a|d,2b",
+        "oil|b,1 K|c,ale|d,2 °C",
+        "oil|b,ale|c,2 °C|d,x",
+    ):
+        lab.write("pool.csv", f"id,T|a,{cells}")
+        assert "different units" not in lab().said
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "is_code"),
+    [
+        ("Catalyst", [1, 2, 3], True),
+        ("solvents", [0, 1, 2], True),
+        ("equivalents", [1, 2, 3], False),
+        ("catalyst loading", [1, 2, 3], False),
+        ("base", [1, 2, 4], False),
+        ("base", [0, 1, 1], False),
+        ("base", [2, 3, 4], False),
+    ],
+)
+def test_numbers_that_may_be_codes_are_named(
+    lab: Laboratory, name: str, cells: list[int], is_code: bool
+) -> None:
+    rows = [[f"c{i}", cell, i] for i, cell in enumerate(cells)]
+    lab.write("pool.csv", [["id", name, "x"], *rows])
+    note = f"column '{name}' is taken as a number. If its numbers are codes"
+    assert (note in lab().said) == is_code and note not in lab("--text", name).said
+
+
+def test_results_in_another_unit_are_named(lab: Laboratory) -> None:
+    """Where none of them is in the list: all of a number lie above it, or below."""
+    lab.write("pool.csv", lines("T,x", "{0}5,{0}", 9, 1))
+    told = lab.write("m.csv", "T,x,loss|288,1,1|298,2,2|308,3,3")
+    said = lab("--results", told, key=None).said
+    assert "none of the 3 results is in" in said
+    assert "'T' is from 288 to 308 in the results, and from 15 to 95 there. Is" in said
+    for rows in ("288,1,1|298,2,2|15,1,3", "288,1,1", "94,1,1|288,2,2"):
+        told = lab.write("m.csv", f"T,x,loss|{rows}")
+        assert "none of the" not in lab("--results", told, key=None).said
+
+
+UNITS, TOTAL = (
+    "the line looks like one of units",
+    "the line looks like a total or a rem",
+)
+# Lists with a line that is no candidate, or an empty cell, and what is said of it.
+EMPTY = [
+    ("id,s,T|,,°C|a,x,1|b,y,2", f"line 2 (key ''), column 's': {{}}, and {UNITS}"),
+    ("id,s,T,n,m|a,x,1,1,1|S,,,,3", f"line 3 (key 'S'), column 's': {{}}, and {TOTAL}"),
+    ("id,s,T|a,x,1|b,,2|c,x,1", "line 3 (key 'b'), column 's': {}, as are 1 of 3"),
+    ("id,s,T|a,x,1|b,y,", "column 'T': {}, as are 1 of 2 of the column; fill it in"),
+]
+
+
+@pytest.mark.parametrize(("pool", "message"), EMPTY)
+def test_lines_that_are_no_candidates(lab: Laboratory, pool: str, message: str) -> None:
+    lab.write("pool.csv", pool)
+    assert message.format("the cell is empty") in lab.refused()
+
+
+@pytest.mark.parametrize("cell", [">99", "<99", "\u2265 99 %", "~99"])
+def test_limits_of_an_instrument(lab: Laboratory, cell: str) -> None:
+    told = lab.write("m.csv", f"id,loss|c1,3|c2,{cell}")
+    advice = "is no number; write the number alone, for a limit the limit itself: 99."
+    assert advice in lab.refused("--results", told)
+
+
+def test_candidates_that_do_not_differ(lab: Laboratory) -> None:
+    lab.write("pool.csv", "id,x|a,1|b,1|c,1")
+    assert "pool.csv: no feature differs between the rows" in lab.refused()
+
+
+def test_rows_that_no_model_chooses_are_said(lab: Laboratory) -> None:
+    told = lab.write("m.csv", "id,loss|c1,3|c2,1")
+    said = lab("--results", told, "--first", 8, "--batch", 3).said
+    assert "note: 3 of the next 3 rows are not chosen by the results" in said
+    assert "once 8 rows are measured (--first)" in said
+    assert "not chosen" not in lab("--results", told, "--first", 2).said

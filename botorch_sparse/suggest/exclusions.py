@@ -67,6 +67,7 @@ def _rows_of(pool: Pool, condition: str, decimal: str | None) -> NDArray[np.bool
             "these, once for each."
         )
     cells = pool.text.columns[column]
+    text = without_unit(text) if column in pool.text.units else text
     if text not in cells:
         known = dict.fromkeys(cells)
         raise InputDataError(

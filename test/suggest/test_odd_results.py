@@ -180,6 +180,8 @@ def test_conditions_have_the_unit_of_the_column(lab: Laboratory) -> None:
     assert "read: --exclude 'T>290ºC': holds for 2 of 30 rows." in said
     assert "read: --exclude 'T > 999': holds for 0 of 30 rows." in said
     assert "'333 K', which is no number" in lab.refused("--exclude", "x>333 K")
+    words = ["--ignore", "T", "--exclude", "T=25 °C"]
+    assert "holds for 1 of 30 rows" in lab(*words).said
 
 
 def test_conditions_on_dates(lab: Laboratory) -> None:

@@ -10,7 +10,8 @@ its own seed) and random rows.
 Tables print medians over seeds of the rank of the best row so far after each round, 1
 plus the number of rows of the table that are strictly better, by the values without
 noise; the share of seeds whose last rank is within the best hundredth of the rows; and
-CPU seconds of a call that has results. The row *random, exactly* has what infinitely
+CPU seconds of a call that has results. A line says how likely last ranks that are worse
+than the peer's by as much are by chance (Mann and Whitney's rank-sum test). The row *random, exactly* has what infinitely
 many seeds of random rows would give. Where a row was measured several times, each
 seed draws one of its measurements, the same one for all methods. sgemm_gpu is a random
 subset of 3,000 of its 241,600 rows, the same for all methods and seeds: the peer keeps
@@ -41,6 +42,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
+from scipy.stats import mannwhitneyu
 
 from benchmarks.paper_problems import NUM_LAYERS, text_columns
 from benchmarks.pools import available
@@ -271,8 +273,21 @@ def report(store: Store, args: argparse.Namespace) -> str:
             size = max(run["of"] for runs in found.values() for run in runs)
             cells = [*table_of(found), exactly_random(size)]
             rows = [f"| {' | '.join(row)} |" for row in cells]
-            lines += [f"### {table}: {size:,} rows", "", *rows, ""]
+            lines += [f"### {table}: {size:,} rows", "", *rows, "", *tests_of(found), ""]
     return "\n".join(lines)
+
+
+def tests_of(found: dict[str, list[Record]]) -> list[str]:
+    """Whether last ranks are worse than the peer's, by the one-sided rank-sum test."""
+    last = {name: [run["ranks"][-1] for run in runs] for name, runs in found.items()}
+    ours = [name for name in SUGGEST if name in last]
+    return [
+        f"- {name} worse than {peer} after {ENDS[-1]} rows: p = {p:.2f}"
+        for peer in NEEDS
+        if peer in last
+        for name in ours
+        for p in [mannwhitneyu(last[name], last[peer], alternative="greater").pvalue]
+    ]
 
 
 def table_of(found: dict[str, list[Record]]) -> list[list[str]]:

@@ -102,7 +102,7 @@ def _with_unit(cell: str) -> re.Match[str] | None:
 
 def with_minus(cell: str) -> str:
     """A cell with a hyphen for the minus or the dash before a number at its start."""
-    return TYPOGRAPHIC_MINUS.sub("-", cell)
+    return cell if cell.isascii() else TYPOGRAPHIC_MINUS.sub("-", cell)
 
 
 def looks_like_date(cell: str) -> bool:

@@ -37,21 +37,16 @@ def check_marks(text: TextTable, column: str) -> None:
     Points may separate thousands, unless they were named as decimal marks. Where
     commas are decimal, no number has a point alone.
     """
-    cells = [without_unit(cell.strip()) for cell in text.typed[column]]
     if text.decimal == ",":
-        if (both := _first_two(cells, _has_decimal_point, has_comma)) is None:
-            return
-        row, other = both
-        reason = (
-            f"{short_repr(cells[row])} has a point and {short_repr(cells[other])} in "
-            f"line {text.lines[other]} a comma; with --decimal ',' numbers have "
-            "commas alone. Take out the marks between thousands, and write all of the "
-            "column alike."
-        )
-        raise text.error(row, column, reason)
-    pointed = [cell for cell in cells if has_point(cell)]
-    if text.decimal == "." or not all(map(THREE_BEHIND.fullmatch, pointed)):
+        _check_no_points(text, column)
         return
+    cells = text.typed[column]
+    if text.decimal == "." or not any("." in cell for cell in cells):
+        return
+    bare = (without_unit(cell.strip()) for cell in cells if "." in cell)
+    if not all(THREE_BEHIND.fullmatch(cell) for cell in bare if has_point(cell)):
+        return
+    cells = _bare(text, column)
     if both := _first_two(cells, THREE_BEHIND.fullmatch, WHOLE.fullmatch):
         row, other = both
         cell = cells[row]
@@ -62,6 +57,26 @@ def check_marks(text: TextTable, column: str) -> None:
             "out (and say --decimal , if commas are decimal marks)."
         )
         raise text.error(row, column, reason)
+
+
+def _check_no_points(text: TextTable, column: str) -> None:
+    """Check that numbers of a column have commas alone as decimal marks."""
+    cells = _bare(text, column)
+    if (both := _first_two(cells, _has_decimal_point, has_comma)) is None:
+        return
+    row, other = both
+    reason = (
+        f"{short_repr(cells[row])} has a point and {short_repr(cells[other])} in "
+        f"line {text.lines[other]} a comma; with --decimal ',' numbers have commas "
+        "alone. Take out the marks between thousands, and write all of the column "
+        "alike."
+    )
+    raise text.error(row, column, reason)
+
+
+def _bare(text: TextTable, column: str) -> list[str]:
+    """The cells of a column as they were typed, without units."""
+    return [without_unit(cell.strip()) for cell in text.typed[column]]
 
 
 def _has_decimal_point(cell: str) -> bool:
@@ -87,6 +102,8 @@ def check_one_unit(text: TextTable, column: str, remedy: str = "") -> None:
         remedy: What can be done but to write all in one unit, in messages.
     """
     cells = text.columns[column]
+    if all(cell[-1:].isdigit() for cell in cells):
+        return  # most columns of numbers: nothing more to look at in a long pool
     units = Counter(unit_of(cell) for cell in cells if not has_no_value(cell))
     known = [(num, unit) for unit, num in units.items() if unit is not None]
     if not known or len(units) < 2:

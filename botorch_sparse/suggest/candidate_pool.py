@@ -239,6 +239,7 @@ def read_pool(
     text.need(ignored, "which --ignore names")
     without = {key, cost, *column_names(outcomes), *ignored}
     labels = [name for name in text.columns if name not in without]
+    text.check_cells([key, cost, *labels])
     features, left_out = _features(text, labels, as_text)
     if key is not None:
         text.different(key)

@@ -107,6 +107,8 @@ def _file_lines(text: TextTable) -> Iterator[str]:
     """How a file was read, where that is no matter of course."""
     for note in text.notes:
         yield f"read: {text.name}: {note}."
+    for note in text.unread:
+        yield f"note: {text.name}: {note}."
 
 
 def _what_was_read(pool: Pool, column: str) -> str:

@@ -166,6 +166,8 @@ def read_results(
             may_be_dates=pool.text.dates.__contains__,
         )
         _check_units(text, [pool.text, *texts], [*pool.features, *pool.outcome_columns])
+        used = [pool.key, pool.cost_column, *pool.features, *pool.outcome_columns]
+        text.check_cells(used)
         texts.append(text)
         if texts[-1].columns:
             is_one_file = candidates is not None and path.samefile(candidates)

@@ -5,20 +5,16 @@ import gzip
 import io
 import re
 import warnings
-import zipfile
 import zlib
 from contextlib import suppress
-from datetime import date, datetime
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from botorch.exceptions import InputDataError
 from pandas.errors import ParserError, ParserWarning
 
-from botorch_sparse.argument_checks import short_list
+from botorch_sparse.suggest.workbooks import Records, read_workbook
 
 # The marks between cells, by their names in messages.
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
@@ -37,16 +33,12 @@ LINE_BREAK = re.compile(r"\r\n?|\n")
 TOO_WIDE = re.compile(r"Expected \d+ fields in line \d+, saw (\d+)")
 
 
-def read_records(path: Path, name: str) -> tuple[pd.DataFrame, list[str]]:
-    """All records of a file, and how it was read where that is no matter of course.
+def read_records(path: Path, name: str) -> Records:
+    """All records of a file.
 
     Args:
-        path: CSV, plain or gzip, or .xlsx, of which the first sheet with cells is read.
+        path: CSV, plain or gzip, or .xlsx, of which one sheet is read.
         name: The file in messages.
-
-    Returns:
-        The cells as text by the lines in which their records begin, from 1; NaN where
-        there is no cell. And texts for messages.
 
     Raises:
         InputDataError: If the file cannot be read.
@@ -60,14 +52,14 @@ def read_records(path: Path, name: str) -> tuple[pd.DataFrame, list[str]]:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputDataError(f"{name} cannot be read: {reason}.") from error
     if content.startswith(ARCHIVE):
-        return _sheet(content, name)
+        return read_workbook(content, name)
     if content.startswith(OLD_SPREADSHEET):
         raise InputDataError(
             f"{name} is a spreadsheet of an older form; save it as .xlsx, or as CSV in "
             "UTF-8, and name that file."
         )
     text, notes = _decoded(content, name)
-    return _records(text, name), notes
+    return Records(_records(text, name), notes)
 
 
 def _decoded(content: bytes, name: str) -> tuple[str, list[str]]:
@@ -87,56 +79,6 @@ def _decoded(content: bytes, name: str) -> tuple[str, list[str]]:
         f"{name}, line {line}: byte {byte:#04x} is no "
         f"{encoding.removesuffix('-sig').upper()}; save the file as CSV in UTF-8."
     )
-
-
-def _sheet(content: bytes, name: str) -> tuple[pd.DataFrame, list[str]]:
-    """The first sheet of an .xlsx file that has cells, and its name if others have."""
-    if find_spec("openpyxl") is None:
-        raise InputDataError(
-            f"{name} is a spreadsheet, which needs openpyxl to be read: pip install "
-            "'botorch_sparse[suggest]'. Or save it as CSV, in UTF-8, and name that "
-            "file."
-        )
-    with warnings.catch_warnings():  # of styles that it does not know
-        warnings.simplefilter("ignore", UserWarning)
-        try:
-            sheets: dict[str, pd.DataFrame] = pd.read_excel(
-                io.BytesIO(content),
-                sheet_name=None,
-                header=None,
-                dtype=object,
-                keep_default_na=False,
-                na_values=[""],
-                engine="openpyxl",
-            )
-        except (KeyError, ValueError, zipfile.BadZipFile) as error:
-            raise InputDataError(
-                f"{name} is an archive, and no .xlsx that can be read; save the table "
-                "as CSV, in UTF-8, and name that file."
-            ) from error
-    filled = [sheet for sheet, frame in sheets.items() if frame.notna().any(axis=None)]
-    if not filled:
-        return pd.DataFrame(), []
-    frame = sheets[filled[0]]
-    texts = frame.map(_cell_text, na_action="ignore").astype(object)
-    notes = []
-    if filled[1:]:
-        others = short_list(filled[1:], 3)
-        notes = [f"sheet {filled[0]!r}; not read: {others}"]
-    lines = np.arange(1, len(texts) + 1)
-    # Each record has a cell, perhaps an empty one, in each column of the sheet.
-    return texts.fillna("").set_axis(lines, axis=0), notes
-
-
-def _cell_text(value: Any) -> str:
-    """The value of a cell as text: numbers in full, dates as year, month and day."""
-    if isinstance(value, datetime) and value.time() == datetime.min.time():
-        value = value.date()
-    if isinstance(value, datetime | date):
-        return value.isoformat(*[" "] * isinstance(value, datetime))
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return str(int(value))
-    return str(value)
 
 
 def _records(text: str, name: str) -> pd.DataFrame:

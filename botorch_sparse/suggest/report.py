@@ -261,7 +261,7 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
     no_row = f"of the results are of no row of {name}"
     kinds: dict[str, Sequence[str]] = {
         f"of the rows proposed before are not in {name}, and wait on in --state": (
-            proposed.gone_names
+            proposed.gone_names(pool.key)
         ),
         f"{no_row}{digits}, and count as data beside it": results.beside,
         f"{no_row}, which writes their category otherwise, and are left out": (

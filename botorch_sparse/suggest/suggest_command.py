@@ -123,7 +123,7 @@ def _suggest(args: argparse.Namespace) -> None:
         write_whole(args.report, page.encode())
     if args.state is not None:
         waiting = ProposedRows([*proposed.rows, *chosen.rows], proposed.gone)
-        write_proposed(args.state, pool, waiting)
+        write_proposed(args.state, pool, waiting, results)
     for line in () if args.quiet else summary.lines:
         say(line)
 

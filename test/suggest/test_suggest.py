@@ -3,6 +3,7 @@
 # ruff: noqa: E501 (a case is one line)
 
 import csv
+import json
 import os
 import random
 import sys
@@ -540,6 +541,48 @@ def test_states_that_do_not_fit_are_refused_in_words(lab: Laboratory) -> None:
         lab.state.write_bytes(content)
         assert "torn, or is none that this" in lab.refused(*state, "--minimize")
         assert lab.state.read_bytes() == content
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_key_keeps_its_row(lab: Laboratory, is_told: bool) -> None:
+    """A list that was sorted and numbered anew is refused, and nothing is lost."""
+    told = lab.write("m.csv", [["id", "loss"], ["c1", 1], ["c2", "failed"]])
+    words = ["--results", told, "--state", lab.state, "--batch", 2]
+    ids = lab(*words).ids
+    before = lab.state.read_bytes()
+    changed = "c2" if is_told else ids[1]
+    cells = [*csv.reader(lab.pool.read_text().splitlines())]
+    place = next(i for i, row in enumerate(cells) if row[0] == changed)
+    old, cells[place][1] = cells[place][1], "-7"
+    lab.write("pool.csv", cells)
+    line = lab.refused(*words)
+    assert f"row with the key of '{changed}' (line {place + 1} of " in line
+    assert f"'heat' '{old}', now '-7'. If the rows have new keys" in line
+    assert lab.state.read_bytes() == before
+    # A spreadsheet may have rounded it; a column may be new; other rows may change.
+    cells[place][1] = f"{float(old):.7g}"
+    other = next(row for row in cells[1:] if row[0] not in {"c1", "c2", *ids})
+    other[1] = "44"
+    cells = [[*row, "new" if i == 0 else str(i % 3)] for i, row in enumerate(cells)]
+    lab.write("pool.csv", cells)
+    assert not {*lab(*words).ids} & {*ids}
+
+
+def test_states_of_earlier_versions_are_taken(lab: Laboratory) -> None:
+    """They have the keys of rows that wait, and nothing of rows with results."""
+    words = ["--state", lab.state, "--batch", 3]
+    ids = lab(*words).ids
+    state = json.loads(lab.state.read_text())
+    assert {*state["rows"][0]} == {*HEADER} and state["told"] == []
+    state["rows"] = [{"id": row["id"]} for row in state["rows"]]
+    del state["told"]
+    lab.state.write_text(json.dumps(state))
+    cells = [*csv.reader(lab.pool.read_text().splitlines())]
+    lab.write("pool.csv", [row for row in cells if row[0] != ids[0]])
+    answer = lab(*words)
+    assert not {*ids} & {*answer.ids}
+    assert f"wait on in --state: '{ids[0]}'" in answer.said
+    assert len(json.loads(lab.state.read_text())["rows"]) == 6
 
 
 def test_rows_are_found_by_features_that_six_digits_are_left_of(

@@ -50,6 +50,8 @@ class TextTable:
         notes: How the file was read, where that is no matter of course.
         unread: What the file holds beside the table, in messages.
         faults: Of columns: the first cell that has no value to be read, in messages.
+        separator: The mark between cells; of a workbook, the one of a CSV file with
+            this decimal mark.
     """
 
     name: str
@@ -63,6 +65,7 @@ class TextTable:
     notes: Sequence[str] = ()
     unread: Sequence[str] = ()
     faults: Mapping[str, str] = field(default_factory=dict)
+    separator: str = ","
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -243,7 +246,7 @@ def read_table(
             out a column's name, or has rows longer than the header.
     """
     name = printable(str(path))
-    records = read_records(path, name)
+    records = read_records(path, name, decimal)
     frame = records.frame
     trimmed = frame.fillna("").apply(lambda column: column.str.strip())
     is_filled = trimmed != ""
@@ -287,6 +290,7 @@ def read_table(
             for label, place in places.items()
             if place in records.faults
         },
+        separator=records.separator or (";" if decimal == "," else ","),
     )
 
 

@@ -74,6 +74,8 @@ def column_lines(
                 f"note: the {kind_of(outcome)} {short_repr(target)} is also a column "
                 f"of {name}; it is ignored there."
             )
+    if pool.twins:
+        yield _twins_note(pool)
     for column, reason in pool.left_out.items():
         yield f"note: {name}: column {short_repr(column)} is left out: it {reason}."
     for spec in pool.table.columns:
@@ -173,6 +175,21 @@ def _category_note(pool: Pool, column: str) -> str:
         f"was read as text, and has {len(pool.categories[column])} categories in "
         f"{len(pool)} rows, from which a model learns little. Write numbers (for "
         "dates, days), leave it out with --ignore, or declare it as --text."
+    )
+
+
+def _twins_note(pool: Pool) -> str:
+    """A note on rows with the same features."""
+    shown = [
+        " and ".join(pool.text.place(row) for row in rows[:2])
+        + f" and {len(rows) - 2} more" * (len(rows) > 2)
+        for rows in pool.twins
+    ]
+    return (
+        f"note: {pool.text.name} has rows with the same features: "
+        f"{short_list(shown, 3, show=str)}. One of them is proposed at most, "
+        "and none where one was measured or waits for its result; the others are "
+        "excluded."
     )
 
 
@@ -366,7 +383,10 @@ def _why_none(
     if num_left:
         return "the rows that wait for results are enough for now"
     if num_excluded:
-        return f"all rows that are left, {num_excluded}, are excluded by --exclude"
+        return (
+            f"all rows that are left, {num_excluded}, are excluded by --exclude, or "
+            "have the features of a row that was measured or waits"
+        )
     if num_failed:
         return (
             f"{num_failed} rows failed (the word failed, or no value with "

@@ -32,7 +32,7 @@ from botorch_sparse.command_line import (
     seed_number,
 )
 from botorch_sparse.suggest.candidate_pool import Pool, read_pool
-from botorch_sparse.suggest.exclusions import excluded_rows
+from botorch_sparse.suggest.exclusions import excluded_rows, repeated_rows
 from botorch_sparse.suggest.html_report import html_page
 from botorch_sparse.suggest.outcome_options import add_outcome_options, outcomes_of
 from botorch_sparse.suggest.proposed_rows import (
@@ -104,6 +104,8 @@ def _suggest(args: argparse.Namespace) -> None:
         check_no_results(pool, args.ignore)
     proposed = without_results(before, pool, results)
     excluded = excluded_rows(pool, args.exclude, args.decimal)
+    known = {*results.rows, *results.failed, *proposed.rows}
+    excluded += repeated_rows(pool, known, {*excluded})
     chosen = choose(args, pool, results, proposed.rows, excluded)
     strategy, rows = chosen.strategy, chosen.rows
     history = None if strategy is None else strategy.history
@@ -129,10 +131,14 @@ def _suggest(args: argparse.Namespace) -> None:
 
 
 def _write(text: str, path: Path | None) -> None:
-    """Write in UTF-8, to a file as a whole or to stdout."""
+    """Write in UTF-8, to a file as a whole or to stdout.
+
+    Text beyond ASCII has a byte order mark, without which Excel reads it otherwise.
+    """
+    content = text.encode("utf-8" if text.isascii() else "utf-8-sig")
     if path is not None:
-        return write_whole(path, text.encode())
-    sys.stdout.buffer.write(text.encode())
+        return write_whole(path, content)
+    sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
 
 
@@ -304,8 +310,8 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
         choices=[".", ","],
         default=".",
         metavar="MARK",
-        help="decimal mark of the numbers in all files that are read (default: a "
-        "point). Predictions have points; your own cells stay as they are",
+        help="decimal mark of the numbers in all files, those that are written "
+        "included (default: a point). Cells are separated as in the candidates",
     )
     add(
         "--skip-empty",

@@ -33,12 +33,13 @@ LINE_BREAK = re.compile(r"\r\n?|\n")
 TOO_WIDE = re.compile(r"Expected \d+ fields in line \d+, saw (\d+)")
 
 
-def read_records(path: Path, name: str) -> Records:
+def read_records(path: Path, name: str, decimal: str = ".") -> Records:
     """All records of a file.
 
     Args:
         path: CSV, plain or gzip, or .xlsx, of which one sheet is read.
         name: The file in messages.
+        decimal: The decimal mark that numbers of a workbook are written with.
 
     Raises:
         InputDataError: If the file cannot be read.
@@ -52,14 +53,15 @@ def read_records(path: Path, name: str) -> Records:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputDataError(f"{name} cannot be read: {reason}.") from error
     if content.startswith(ARCHIVE):
-        return read_workbook(content, name)
+        return read_workbook(content, name, decimal)
     if content.startswith(OLD_SPREADSHEET):
         raise InputDataError(
             f"{name} is a spreadsheet of an older form; save it as .xlsx, or as CSV in "
             "UTF-8, and name that file."
         )
     text, notes = _decoded(content, name)
-    return Records(_records(text, name), notes)
+    frame, separator = _records(text, name)
+    return Records(frame, notes, separator=separator)
 
 
 def _decoded(content: bytes, name: str) -> tuple[str, list[str]]:
@@ -81,8 +83,12 @@ def _decoded(content: bytes, name: str) -> tuple[str, list[str]]:
     )
 
 
-def _records(text: str, name: str) -> pd.DataFrame:
-    """All records by the lines in which they begin; NaN where there is no cell."""
+def _records(text: str, name: str) -> tuple[pd.DataFrame, str]:
+    """All records by the lines in which they begin, and the mark between cells.
+
+    They have NaN where there is no cell. A mark that a file without a first line `sep=`
+    cannot have is given as a comma.
+    """
     first = 1
     if declared := DECLARED.match(text):
         text, first = text[declared.end() :], 2
@@ -118,7 +124,8 @@ def _records(text: str, name: str) -> pd.DataFrame:
     if '"' in text:  # line breaks inside of cells
         inside = frame.fillna("").map(lambda cell: len(LINE_BREAK.findall(cell)))
         breaks += inside.sum(axis=1).to_numpy()
-    return frame.set_axis(first + breaks.cumsum() - breaks, axis=0)
+    frame = frame.set_axis(first + breaks.cumsum() - breaks, axis=0)
+    return frame, mark if mark in SEPARATORS else ","
 
 
 def _broken_line(text: str, mark: str) -> int:

@@ -32,8 +32,8 @@ FORMULA = re.compile(rb"<(?:\w+:)?f[\s/>]")
 AN_HOUR = timedelta(hours=1)
 # So many digits of a number are shown by spreadsheets.
 DIGITS = 15
-# The type of a cell with an error, and of a number or nothing.
-ERROR, NUMBER = "e", "n"
+# The types of cells with errors, numbers or nothing, and dates or times.
+ERROR, NUMBER, DATE = "e", "n", "d"
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,19 +47,21 @@ class Records:
         unread: What it holds beside the records, in messages.
         faults: Of columns, by place: the first cell that has no value to be read, in
             messages. In `frame` it is empty.
+        separator: The mark between cells; empty for workbooks.
     """
 
     frame: pd.DataFrame
     notes: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     faults: dict[int, str] = field(default_factory=dict)
+    separator: str = ""
 
 
-def read_workbook(content: bytes, name: str) -> Records:
+def read_workbook(content: bytes, name: str, decimal: str = ".") -> Records:
     """The records of the first visible sheet that has cells.
 
     Cells with a number format in per cent are text such as `48%`. Times and durations
-    are hours, such as `1.5 h`.
+    are hours, such as `1.5 h`. Numbers are written with the decimal mark.
 
     Raises:
         InputDataError: If the workbook cannot be read, has cells in hidden sheets
@@ -86,7 +88,7 @@ def read_workbook(content: bytes, name: str) -> Records:
         if other is not sheet
     ]
     notes = [f"sheet {short_repr(sheet.title)}"] * bool(unread)
-    frame, has_times = _texts(sheet)
+    frame, has_times = _texts(sheet, decimal)
     faults: dict[int, str] = {}
     for place, fault in (*_errors(sheet), *_unsaved(content, name, sheet)):
         faults.setdefault(place, fault)
@@ -122,11 +124,18 @@ def _num_filled(sheet: Any) -> int:
     return sum(any(value not in (None, "") for value in row) for row in rows)
 
 
-def _texts(sheet: Any) -> tuple[pd.DataFrame, bool]:
+def _texts(sheet: Any, decimal: str) -> tuple[pd.DataFrame, bool]:
     """The cells as text up to the last ones that are filled, and if some are times."""
     rows, has_times = [], False
     for cells in sheet.iter_rows(min_row=1, min_col=1):
-        rows.append([_text(cell) for cell in cells])
+        texts = [_text(cell) for cell in cells]
+        if decimal != ".":
+            kinds = [cell.data_type for cell in cells]
+            texts = [
+                text.replace(".", decimal) if kind in (NUMBER, DATE) else text
+                for text, kind in zip(texts, kinds, strict=True)
+            ]
+        rows.append(texts)
         has_times |= any(isinstance(cell.value, time | timedelta) for cell in cells)
     frame = pd.DataFrame(rows, dtype=object)
     is_filled = (frame != "").to_numpy()

@@ -188,8 +188,8 @@ def _twins_note(pool: Pool) -> str:
     return (
         f"note: {pool.text.name} has rows with the same features: "
         f"{short_list(shown, 3, show=str)}. One of them is proposed at most, "
-        "and none where one was measured or waits for its result; the others are "
-        "excluded."
+        "and none where one was measured, failed or waits for its result; the others "
+        "are excluded."
     )
 
 
@@ -385,7 +385,7 @@ def _why_none(
     if num_excluded:
         return (
             f"all rows that are left, {num_excluded}, are excluded by --exclude, or "
-            "have the features of a row that was measured or waits"
+            "have the features of a row that was measured, failed or waits"
         )
     if num_failed:
         return (

@@ -109,10 +109,12 @@ def _suggest(args: argparse.Namespace) -> None:
     chosen = choose(args, pool, results, proposed.rows, excluded)
     strategy, rows = chosen.strategy, chosen.rows
     history = None if strategy is None else strategy.history
-    columns = [
-        *column_lines(pool, args.text, args.ignore, one_file=one_file),
-        *result_lines(pool, results),
-    ]
+    columns = dict.fromkeys(  # a file of both is read twice
+        [
+            *column_lines(pool, args.text, args.ignore, one_file=one_file),
+            *result_lines(pool, results),
+        ]
+    )
     summary = summarize(
         pool, results, proposed, rows, history, excluded, args.budget, columns
     )

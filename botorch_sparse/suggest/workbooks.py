@@ -83,7 +83,7 @@ def read_workbook(content: bytes, name: str, decimal: str = ".") -> Records:
     unread = [
         f"sheet {short_repr(other.title)}"
         + ", which is hidden," * (other not in visible)
-        + f" is not read; it has cells in {counts[other]} rows"
+        + f" is not read; rows with cells: {counts[other]}"
         for other in filled
         if other is not sheet
     ]

@@ -53,6 +53,8 @@ def test_cells_are_read_as_they_are_shown(
 ) -> None:
     path = workbook(tmp_path / "t.xlsx", [["id", "x"], ["a", value]], B2=number_format)
     assert read_table(path, key="id").typed["x"].tolist() == [text]
+    table = read_table(path, key="id", decimal=",")
+    assert table.typed["x"].tolist() == [text.replace(".", ",")]
 
 
 def test_percent_is_a_unit(lab: Laboratory, tmp_path: Path) -> None:
@@ -112,8 +114,8 @@ def test_the_first_visible_sheet_is_read(lab: Laboratory, tmp_path: Path) -> Non
     said = lab("--results", tmp_path / "m.xlsx").said
     assert "m.xlsx: sheet 'new'." in said and "4 of them measured" in said
     assert (
-        "m.xlsx: sheet 'Sheet', which is hidden, is not read; it has cells in 2 "
-        "rows." in said
+        "m.xlsx: sheet 'Sheet', which is hidden, is not read; rows with cells: 2."
+        in said
     )
     new.sheet_state = "hidden"
     book.save(tmp_path / "m.xlsx")

@@ -188,7 +188,7 @@ def suggest(run: Run, options: Sequence[str]) -> None:
             known = ["--results", str(results)] if run.rows else []
             with run.call():
                 suggest_main([*words, *known])
-            with output.open(newline="") as file:
+            with output.open(newline="", encoding="utf-8-sig") as file:
                 run.rows += [int(row["row"]) - 1 for row in csv.DictReader(file)]
             measured = table.features.iloc[run.rows]
             measured = measured.assign(**{table.target: run.values[run.rows]})

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,7 +83,11 @@ class Laboratory:
         given = ["--candidates", self.pool, *named, "--target", target, *words]
         main(["suggest", *map(str, given)])
         out, err = self.capture.readouterr()
-        return Answer(list(csv.DictReader(io.StringIO(out.decode()))), err.decode())
+        text = out.decode("utf-8-sig")
+        header = re.sub('"[^"]*"', "", text.partition("\n")[0])
+        mark = next((mark for mark in ";\t" if mark in header), ",")
+        rows = [*csv.DictReader(io.StringIO(text), delimiter=mark)]
+        return Answer(rows, err.decode())
 
     def refused(self, *words: object, **named: Any) -> str:
         """The one line on stderr of a call that fails, with nothing on stdout."""

@@ -63,7 +63,7 @@ def shown_and_found(page: str) -> Iterator[tuple[re.Match[str], str]]:
         elif block["kind"] == "text":
             yield block, output
         elif (file := Path(block["name"])).exists():
-            yield block, file.read_text(encoding="utf-8")
+            yield block, file.read_text(encoding="utf-8-sig")
         else:
             file.write_text(block["text"], encoding="utf-8")
 

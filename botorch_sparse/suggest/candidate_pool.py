@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
+import pandas as pd
 import torch
 from botorch.exceptions import InputDataError
 from botorch.exceptions.warnings import InputDataWarning
@@ -111,6 +112,14 @@ class Pool:
         return [rows[0] if rows else -1 for rows in found]
 
     @cached_property
+    def twins(self) -> list[list[int]]:
+        """Rows with the same features under several keys, together. Cost: O(A p)."""
+        frame = pd.DataFrame(self.matrix)
+        frame = frame[frame.duplicated(keep=False)]
+        groups = frame.groupby(list(frame), sort=False).indices.values()
+        return [frame.index[places].tolist() for places in groups]
+
+    @cached_property
     def values(self) -> dict[int, tuple[Matrix, NDArray[np.int64]]]:
         """The different numbers in columns of these, by place, and their counts."""
         return {
@@ -139,10 +148,10 @@ class Pool:
         return [x for x in self.left_out if len(set(columns[x])) == len(self)]
 
     def name(self, row: int) -> str:
-        """A row in messages: its key if there is one, and its line."""
+        """A row in messages: its key, or its number from 1 on, and its line."""
         name = f"line {self.text.lines[row]} of {self.text.name}"
         if self.key is None:
-            return name
+            return f"row {row + 1} ({name})"
         return f"{short_repr(self.text.columns[self.key][row])} ({name})"
 
     def encode(self, columns: Cells, rows: Iterable[int]) -> tuple[list[int], Matrix]:
@@ -232,6 +241,7 @@ def read_pool(
     text.need(as_text, "which --text names")
     without = {key, cost, *column_names(outcomes), *ignored}
     labels = [name for name in text.columns if name not in without]
+    text.check_cells([key, cost, *labels])
     features, left_out = _features(text, labels, as_text)
     if key is not None:
         text.different(key)

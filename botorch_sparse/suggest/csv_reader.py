@@ -45,6 +45,11 @@ class TextTable:
         units: Of columns whose cells are numbers with a unit; `columns` lack them.
         dates: Columns of dates; `columns` have days as spreadsheets count them.
         notes: How the file was read, where that is no matter of course.
+        unread: What the file holds beside the table, in messages.
+        faults: Of columns: the first cell that has no value to be read, in messages.
+        separator: The mark between cells; of a workbook, the one of a CSV file with
+            this decimal mark.
+        is_workbook: Whether its cells are numbers, and not how somebody wrote them.
     """
 
     name: str
@@ -56,6 +61,10 @@ class TextTable:
     units: Mapping[str, str] = field(default_factory=dict)
     dates: Collection[str] = ()
     notes: Sequence[str] = ()
+    unread: Sequence[str] = ()
+    faults: Mapping[str, str] = field(default_factory=dict)
+    separator: str = ","
+    is_workbook: bool = False
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -85,6 +94,14 @@ class TextTable:
                     f"{self.name} has no column {short_repr(column)}, {why}; its "
                     f"columns are {short_list(self.columns, 8)}."
                     + _separator_hint(self.columns)
+                )
+
+    def check_cells(self, columns: Iterable[str | None]) -> None:
+        """Check that cells have values that can be read, where they are not empty."""
+        for column in columns:
+            if column is not None and (fault := self.faults.get(column)):
+                raise InputDataError(
+                    f"{self.name}, column {short_repr(column)}: {fault}."
                 )
 
     def texts(self, column: str) -> list[str]:
@@ -231,7 +248,8 @@ def read_table(
             out a column's name, or has rows longer than the header.
     """
     name = printable(str(path))
-    frame, notes = read_records(path, name)
+    records = read_records(path, name, decimal or ".")
+    frame = records.frame
     trimmed = frame.fillna("").apply(lambda column: column.str.strip())
     is_filled = trimmed != ""
     has_cells = is_filled.any(axis=1)
@@ -267,7 +285,15 @@ def read_table(
         decimal=decimal,
         units=units,
         dates=dates,
-        notes=notes,
+        notes=records.notes,
+        unread=records.unread,
+        faults={
+            label: records.faults[place]
+            for label, place in places.items()
+            if place in records.faults
+        },
+        separator=records.separator or (";" if decimal == "," else ","),
+        is_workbook=not records.separator,
     )
 
 

@@ -2,7 +2,7 @@
 
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,24 @@ def excluded_rows(
     if holds and np.any([*holds.values()], axis=0).all():
         raise InputDataError("--exclude leaves no row; take one of its conditions out.")
     return {each: np.flatnonzero(rows).tolist() for each, rows in holds.items()}
+
+
+def repeated_rows(
+    pool: Pool, known: Collection[int], excluded: Collection[int]
+) -> list[int]:
+    """Rows whose features a row has that is known, or that can be proposed for them.
+
+    Of rows with the same features the cheapest one can be proposed, and of these the
+    first; none if one is `known`, as it was measured, failed or waits for a result.
+    """
+    repeated = []
+    for rows in pool.twins:
+        free = [row for row in rows if row not in known and row not in excluded]
+        if free and not any(row in known for row in rows):
+            best = 0 if pool.cost is None else int(pool.cost[free].argmin())
+            del free[best]
+        repeated += free
+    return repeated
 
 
 def _rows_of(pool: Pool, condition: str, decimal: str | None) -> NDArray[np.bool_]:

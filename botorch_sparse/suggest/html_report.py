@@ -147,7 +147,9 @@ def _best(pool: Pool, results: Results, history: History, summary: Summary) -> s
 def _next_rows(pool: Pool, batch: str) -> str:
     """The next rows: what is predicted of them, then the user's first columns."""
     title = "Next rows"
-    header, *rows = csv.reader(io.StringIO(batch, newline=""))
+    header, *rows = csv.reader(
+        io.StringIO(batch, newline=""), delimiter=pool.text.separator
+    )
     if not rows:
         return section(
             title, paragraph("No row is proposed; the last section says why.")

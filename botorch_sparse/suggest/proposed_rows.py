@@ -1,12 +1,13 @@
 """Rows that were proposed and have no result yet, kept in a file between calls.
 
 The results hold all feedback, so a run has nothing else to remember. The file is JSON,
-with the text of the rows' cells: the table of candidates may change between calls.
+with the text of the rows' cells: the table of candidates may change between calls. With
+a key it also has the cells of rows with results, so that a key cannot change its row.
 """
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,10 +39,12 @@ class ProposedRows:
     rows: list[int]
     gone: list[dict[str, str]]
 
-    @property
-    def gone_names(self) -> list[str]:
+    def gone_names(self, key: str | None) -> list[str]:
         """The rows that are not in the pool any more, in messages."""
-        return [short_repr(", ".join(cells.values())) for cells in self.gone]
+        return [
+            short_repr(", ".join(cells.values()) if key is None else cells[key])
+            for cells in self.gone
+        ]
 
 
 @contextmanager
@@ -68,14 +71,21 @@ def locked(path: Path | None) -> Iterator[None]:
         lock.release()
 
 
-def write_proposed(path: Path, pool: Pool, proposed: ProposedRows) -> None:
+def write_proposed(
+    path: Path, pool: Pool, proposed: ProposedRows, results: Results
+) -> None:
     """Write rows that wait for results: the file is the old or the new one."""
     columns = pool.text.columns
     names = [name for name in columns if name not in pool.outcome_columns]
-    names = names if pool.key is None else [pool.key]
-    rows = [{name: columns[name][row] for name in names} for row in proposed.rows]
-    rows += [{name: cells.get(name, "") for name in names} for cells in proposed.gone]
-    state = {"suggest": VERSION, **_settings(pool), "rows": rows}
+    names = names if pool.key is None else [pool.key, *pool.features]
+
+    def cells_of(rows: Iterable[int]) -> list[dict[str, str]]:
+        return [{name: columns[name][row] for name in names} for row in rows]
+
+    waiting = [*cells_of(proposed.rows), *proposed.gone]
+    told = [] if pool.key is None else sorted({*results.rows, *results.failed})
+    state = {"suggest": VERSION, **_settings(pool), "rows": waiting}
+    state["told"] = cells_of(told)
     text = json.dumps(state, ensure_ascii=False, indent=1) + "\n"
     write_whole(path, text.encode())
 
@@ -109,13 +119,41 @@ def read_proposed(path: Path | None, pool: Pool) -> ProposedRows:
     """
     if path is None or not path.exists():
         return ProposedRows([], [])
-    before = _rows_of(path, _settings(pool))
+    state = _state_of(path, _settings(pool))
+    before: list[dict[str, str]] = state["rows"]
     if pool.key is not None:
+        _check_same_rows(path, pool, [*before, *state.get("told", [])])
         found = [pool.row_of_key.get(cells[pool.key], -1) for cells in before]
     else:
         found = [_row_with_features(cells, pool) for cells in before]
     gone = [cells for cells, row in zip(before, found, strict=True) if row < 0]
     return ProposedRows([row for row in dict.fromkeys(found) if row >= 0], gone)
+
+
+def _check_same_rows(path: Path, pool: Pool, kept: list[dict[str, str]]) -> None:
+    """Check that rows have the features that they had when they were kept.
+
+    A list that is sorted and numbered anew has other rows under its keys. Columns that
+    are new, or were not kept, are passed over.
+    """
+    for cells in kept:
+        row = pool.row_of_key.get(cells[str(pool.key)])
+        if row is None:
+            continue
+        now = {name: pool.text.columns[name][row] for name in pool.features}
+        other = [
+            f"{short_repr(name)} {short_repr(cells[name])}, now {short_repr(cell)}"
+            for name, cell in now.items()
+            if name in cells and not cells_agree(cells[name], cell)
+        ]
+        if other:
+            raise InputDataError(
+                f"--state: {str(path)!r} has another row with the key of "
+                f"{pool.name(row)}: {short_list(other, 4, show=str)}. If the rows have "
+                "new keys, give them their old ones, so that results stay with their "
+                "rows. If a cell was corrected, name a new file: then rows that have "
+                "no result yet can be proposed again."
+            )
 
 
 def _row_with_features(cells: dict[str, str], pool: Pool) -> int:
@@ -161,10 +199,10 @@ def _settings(pool: Pool) -> dict[str, Any]:
     }
 
 
-def _rows_of(path: Path, settings: dict[str, Any]) -> list[dict[str, str]]:
-    """The cells of the rows in a file that was kept with these settings."""
+def _state_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """What is in a file that was kept with these settings."""
     try:
-        state = json.loads(path.read_bytes())
+        state: Any = json.loads(path.read_bytes())
     except ValueError:  # neither JSON nor text
         state = None
     if not _is_sound(state):
@@ -181,8 +219,7 @@ def _rows_of(path: Path, settings: dict[str, Any]) -> list[dict[str, str]]:
                 f"and this call is {_words(option, now)}. Call as before, or name a "
                 "new file."
             )
-    rows: list[dict[str, str]] = state["rows"]
-    return rows
+    return dict(state)
 
 
 def _words(option: str, value: Any) -> str:
@@ -194,9 +231,10 @@ def _words(option: str, value: Any) -> str:
 
 def _is_sound(state: Any) -> bool:
     """Whether this command wrote a file."""
-    names = {"suggest", "--key", "--target", "--minimize", "--constraint", "rows"}
+    added = {"--constraint", "told"}  # which earlier versions did not write
+    names = {"suggest", "--key", "--target", "--minimize", "rows", *added}
     return (
         isinstance(state, dict)
-        and state.keys() | {"--constraint"} == names
+        and state.keys() | added == names
         and state["suggest"] == VERSION
     )

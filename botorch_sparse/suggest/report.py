@@ -83,6 +83,8 @@ def column_lines(
                 f"note: the {kind_of(outcome)} {short_repr(target)} is also a column "
                 f"of {name}; it is ignored there."
             )
+    if pool.twins:
+        yield _twins_note(pool)
     for column, reason in pool.left_out.items():
         yield f"note: {name}: column {short_repr(column)} is left out: it {reason}."
     for spec in pool.table.columns:
@@ -121,6 +123,8 @@ def _file_lines(text: TextTable) -> Iterator[str]:
     """How a file was read, where that is no matter of course."""
     for note in text.notes:
         yield f"read: {text.name}: {note}."
+    for note in text.unread:
+        yield f"note: {text.name}: {note}."
 
 
 def _what_was_read(pool: Pool, column: str) -> str:
@@ -227,6 +231,21 @@ def _category_note(pool: Pool, column: str) -> str:
         f"was read as text, and has {len(pool.categories[column])} categories in "
         f"{len(pool)} rows, from which a model learns little. Write numbers (for "
         "dates, days), leave it out with --ignore, or declare it as --text."
+    )
+
+
+def _twins_note(pool: Pool) -> str:
+    """A note on rows with the same features."""
+    shown = [
+        " and ".join(pool.text.place(row) for row in rows[:2])
+        + f" and {len(rows) - 2} more" * (len(rows) > 2)
+        for rows in pool.twins
+    ]
+    return (
+        f"note: {pool.text.name} has rows with the same features: "
+        f"{short_list(shown, 3, show=str)}. One of them is proposed at most, "
+        "and none where one was measured, failed or waits for its result; the others "
+        "are excluded."
     )
 
 
@@ -354,7 +373,7 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
     no_row = f"of the results are of no row of {name}"
     kinds: dict[str, Sequence[str]] = {
         f"of the rows proposed before are not in {name}, and wait on in --state": (
-            proposed.gone_names
+            proposed.gone_names(pool.key)
         ),
         f"{no_row}{digits}, and count as data beside it": results.beside,
         f"{no_row}, and failed: they say nothing, and are left out": results.silent,
@@ -473,7 +492,10 @@ def _why_none(
     if num_left:
         return "the rows that wait for results are enough for now"
     if num_excluded:
-        return f"all rows that are left, {num_excluded}, are excluded by --exclude"
+        return (
+            f"all rows that are left, {num_excluded}, are excluded by --exclude, or "
+            "have the features of a row that was measured, failed or waits"
+        )
     if num_failed:
         return (
             f"{num_failed} rows failed (the word failed, or no value with "

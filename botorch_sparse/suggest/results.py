@@ -178,6 +178,8 @@ def read_results(
         check_units(text, [pool.text, *texts], [*pool.features, *pool.outcome_columns])
         if pool.key is not None:
             check_renamed(text, pool, ignored)
+        used = [pool.key, pool.cost_column, *pool.features, *pool.outcome_columns]
+        text.check_cells(used)
         texts.append(text)
         if texts[-1].columns:
             is_one_file = candidates is not None and path.samefile(candidates)

@@ -4,6 +4,8 @@
 and `budget`.
 """
 
+import csv
+import io
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
@@ -27,6 +29,7 @@ from botorch_sparse.suggest.learned_columns import Learner
 from botorch_sparse.suggest.outcome_options import Outcome, column_names
 from botorch_sparse.suggest.reasons import FIRST, ONLY, SPREAD, Explanation, explain
 from botorch_sparse.suggest.results import Results
+from botorch_sparse.suggest.table_files import SEPARATORS
 
 STRATEGIES: dict[str, type[Learner]] = {
     "bbkb": BBKB,
@@ -35,7 +38,8 @@ STRATEGIES: dict[str, type[Learner]] = {
 }
 # Columns that are added to the user's own, where there is one outcome.
 ADDED = ("predicted_mean", "predicted_sd", "reason")
-ROW = "row"  # of the pool, from 1, where there is no key
+# Where there is no key: the number of the row in the pool, from 1, without the header.
+ROW = "row"
 
 
 @dataclass(frozen=True)
@@ -197,7 +201,10 @@ def added_columns(outcomes: tuple[Outcome, ...]) -> tuple[str, ...]:
 def format_rows(
     pool: Pool, rows: Sequence[int], explained: Sequence[Explanation]
 ) -> str:
-    """Rows of the pool as CSV: key or number, their own cells, and explanations."""
+    """Rows of the pool as CSV: key or number, their own cells, and explanations.
+
+    Cells are separated as in the file of the pool, and have its decimal mark.
+    """
     added = added_columns(pool.outcomes)
     gone = [*pool.outcome_columns, *added]
     frame = pool.text.typed.drop(columns=gone, errors="ignore")
@@ -206,6 +213,19 @@ def format_rows(
     frame = frame.drop(columns=ROW, errors="ignore") if pool.key is None else frame
     frame.insert(0, pool.key or ROW, names)
     for place, name in enumerate(added):
-        frame[name] = [cells[place] for cells in explained]
-    text: str = frame.to_csv(index=False, lineterminator="\n")
-    return text
+        texts = [cells[place] for cells in explained]
+        if pool.text.has_commas and name != added[-1]:  # predictions, but no reason
+            texts = [text.replace(".", ",") for text in texts]
+        frame[name] = texts
+    file, mark = io.StringIO(newline=""), pool.text.separator
+    # With quotes no other mark in a name is taken for the one between cells.
+    is_clear = not any(other in "".join(frame) for other in {*SEPARATORS} - {mark})
+    header = csv.writer(
+        file,
+        delimiter=mark,
+        lineterminator="\n",
+        quoting=csv.QUOTE_MINIMAL if is_clear else csv.QUOTE_ALL,
+    )
+    header.writerow(frame)
+    frame.to_csv(file, sep=mark, header=False, index=False, lineterminator="\n")
+    return file.getvalue()

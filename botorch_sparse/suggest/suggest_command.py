@@ -33,7 +33,7 @@ from botorch_sparse.command_line import (
     seed_number,
 )
 from botorch_sparse.suggest.candidate_pool import Pool, read_pool
-from botorch_sparse.suggest.exclusions import excluded_rows
+from botorch_sparse.suggest.exclusions import excluded_rows, repeated_rows
 from botorch_sparse.suggest.html_report import html_page
 from botorch_sparse.suggest.outcome_options import add_outcome_options, outcomes_of
 from botorch_sparse.suggest.proposed_rows import (
@@ -113,16 +113,20 @@ def _suggest(args: argparse.Namespace) -> None:
         check_no_results(pool, args.ignore)
     proposed = without_results(before, pool, results)
     out = excluded_rows(pool, args.exclude, args.decimal)
-    excluded = sorted({*chain.from_iterable(out.values())})
+    of_conditions = {*chain.from_iterable(out.values())}
+    known = {*results.rows, *results.failed, *proposed.rows}
+    excluded = sorted({*of_conditions, *repeated_rows(pool, known, of_conditions)})
     chosen = choose(args, pool, results, proposed.rows, excluded)
     strategy, rows = chosen.strategy, chosen.rows
     history = None if strategy is None else strategy.history
-    columns = [
-        *column_lines(pool, args.text, args.ignore, one_file=one_file),
-        *result_lines(pool, results),
-        *exclusion_lines(pool, out),
-        *drawn_lines(chosen),
-    ]
+    columns = dict.fromkeys(  # a file of both is read twice
+        [
+            *column_lines(pool, args.text, args.ignore, one_file=one_file),
+            *result_lines(pool, results),
+            *exclusion_lines(pool, out),
+            *drawn_lines(chosen),
+        ]
+    )
     summary = summarize(
         pool, results, proposed, rows, history, excluded, args.budget, columns
     )
@@ -135,16 +139,20 @@ def _suggest(args: argparse.Namespace) -> None:
         write_whole(args.report, page.encode())
     if args.state is not None:
         waiting = ProposedRows([*proposed.rows, *chosen.rows], proposed.gone)
-        write_proposed(args.state, pool, waiting)
+        write_proposed(args.state, pool, waiting, results)
     for line in () if args.quiet else summary.lines:
         say(line)
 
 
 def _write(text: str, path: Path | None) -> None:
-    """Write in UTF-8, to a file as a whole or to stdout."""
+    """Write in UTF-8, to a file as a whole or to stdout.
+
+    Text beyond ASCII has a byte order mark, without which Excel reads it otherwise.
+    """
+    content = text.encode("utf-8" if text.isascii() else "utf-8-sig")
     if path is not None:
-        return write_whole(path, text.encode())
-    sys.stdout.buffer.write(text.encode())
+        return write_whole(path, content)
+    sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
 
 
@@ -324,9 +332,9 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
         "--decimal",
         choices=[".", ","],
         metavar="MARK",
-        help="decimal mark of the numbers in all files that are read (default: a "
-        "point, where it can be no mark between thousands). Predictions have points; "
-        "your own cells stay as they are",
+        help="decimal mark of the numbers in all files, those that are written "
+        "included (default: a point, where it can be no mark between thousands). Cells "
+        "are separated as in the candidates",
     )
     add(
         "--skip-empty",

@@ -5,20 +5,16 @@ import gzip
 import io
 import re
 import warnings
-import zipfile
 import zlib
 from contextlib import suppress
-from datetime import date, datetime
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from botorch.exceptions import InputDataError
 from pandas.errors import ParserError, ParserWarning
 
-from botorch_sparse.argument_checks import short_list
+from botorch_sparse.suggest.workbooks import Records, read_workbook
 
 # The marks between cells, by their names in messages.
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
@@ -37,16 +33,13 @@ LINE_BREAK = re.compile(r"\r\n?|\n")
 TOO_WIDE = re.compile(r"Expected \d+ fields in line \d+, saw (\d+)")
 
 
-def read_records(path: Path, name: str) -> tuple[pd.DataFrame, list[str]]:
-    """All records of a file, and how it was read where that is no matter of course.
+def read_records(path: Path, name: str, decimal: str = ".") -> Records:
+    """All records of a file.
 
     Args:
-        path: CSV, plain or gzip, or .xlsx, of which the first sheet with cells is read.
+        path: CSV, plain or gzip, or .xlsx, of which one sheet is read.
         name: The file in messages.
-
-    Returns:
-        The cells as text by the lines in which their records begin, from 1; NaN where
-        there is no cell. And texts for messages.
+        decimal: The decimal mark that numbers of a workbook are written with.
 
     Raises:
         InputDataError: If the file cannot be read.
@@ -60,14 +53,15 @@ def read_records(path: Path, name: str) -> tuple[pd.DataFrame, list[str]]:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputDataError(f"{name} cannot be read: {reason}.") from error
     if content.startswith(ARCHIVE):
-        return _sheet(content, name)
+        return read_workbook(content, name, decimal)
     if content.startswith(OLD_SPREADSHEET):
         raise InputDataError(
             f"{name} is a spreadsheet of an older form; save it as .xlsx, or as CSV in "
             "UTF-8, and name that file."
         )
     text, notes = _decoded(content, name)
-    return _records(text, name), notes
+    frame, separator = _records(text, name)
+    return Records(frame, notes, separator=separator)
 
 
 def _decoded(content: bytes, name: str) -> tuple[str, list[str]]:
@@ -89,58 +83,12 @@ def _decoded(content: bytes, name: str) -> tuple[str, list[str]]:
     )
 
 
-def _sheet(content: bytes, name: str) -> tuple[pd.DataFrame, list[str]]:
-    """The first sheet of an .xlsx file that has cells, and its name if others have."""
-    if find_spec("openpyxl") is None:
-        raise InputDataError(
-            f"{name} is a spreadsheet, which needs openpyxl to be read: pip install "
-            "'botorch_sparse[suggest]'. Or save it as CSV, in UTF-8, and name that "
-            "file."
-        )
-    with warnings.catch_warnings():  # of styles that it does not know
-        warnings.simplefilter("ignore", UserWarning)
-        try:
-            sheets: dict[str, pd.DataFrame] = pd.read_excel(
-                io.BytesIO(content),
-                sheet_name=None,
-                header=None,
-                dtype=object,
-                keep_default_na=False,
-                na_values=[""],
-                engine="openpyxl",
-            )
-        except (KeyError, ValueError, zipfile.BadZipFile) as error:
-            raise InputDataError(
-                f"{name} is an archive, and no .xlsx that can be read; save the table "
-                "as CSV, in UTF-8, and name that file."
-            ) from error
-    filled = [sheet for sheet, frame in sheets.items() if frame.notna().any(axis=None)]
-    if not filled:
-        return pd.DataFrame(), []
-    frame = sheets[filled[0]]
-    texts = frame.map(_cell_text, na_action="ignore").astype(object)
-    notes = []
-    if filled[1:]:
-        others = short_list(filled[1:], 3)
-        notes = [f"sheet {filled[0]!r}; not read: {others}"]
-    lines = np.arange(1, len(texts) + 1)
-    # Each record has a cell, perhaps an empty one, in each column of the sheet.
-    return texts.fillna("").set_axis(lines, axis=0), notes
+def _records(text: str, name: str) -> tuple[pd.DataFrame, str]:
+    """All records by the lines in which they begin, and the mark between cells.
 
-
-def _cell_text(value: Any) -> str:
-    """The value of a cell as text: numbers in full, dates as year, month and day."""
-    if isinstance(value, datetime) and value.time() == datetime.min.time():
-        value = value.date()
-    if isinstance(value, datetime | date):
-        return value.isoformat(*[" "] * isinstance(value, datetime))
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return str(int(value))
-    return str(value)
-
-
-def _records(text: str, name: str) -> pd.DataFrame:
-    """All records by the lines in which they begin; NaN where there is no cell."""
+    They have NaN where there is no cell. A mark that a file without a first line `sep=`
+    cannot have is given as a comma.
+    """
     first = 1
     if declared := DECLARED.match(text):
         text, first = text[declared.end() :], 2
@@ -176,7 +124,8 @@ def _records(text: str, name: str) -> pd.DataFrame:
     if '"' in text:  # line breaks inside of cells
         inside = frame.fillna("").map(lambda cell: len(LINE_BREAK.findall(cell)))
         breaks += inside.sum(axis=1).to_numpy()
-    return frame.set_axis(first + breaks.cumsum() - breaks, axis=0)
+    frame = frame.set_axis(first + breaks.cumsum() - breaks, axis=0)
+    return frame, mark if mark in SEPARATORS else ","
 
 
 def _broken_line(text: str, mark: str) -> int:

@@ -34,14 +34,15 @@ ONE_UNIT_SHARE, ONE_UNIT_ALONE = 0.75, 0.5
 def check_marks(text: TextTable, column: str) -> None:
     """Check that marks in the numbers of a column can be read in one way.
 
-    Points may separate thousands, unless they were named as decimal marks. Where
-    commas are decimal, no number has a point alone.
+    Points may separate thousands in texts, unless they were named as decimal marks.
+    Where commas are decimal, no number has a point alone.
     """
     if text.decimal == ",":
         _check_no_points(text, column)
         return
     cells = text.typed[column]
-    if text.decimal == "." or not any("." in cell for cell in cells):
+    is_clear = text.decimal == "." or text.is_workbook
+    if is_clear or not any("." in cell for cell in cells):
         return
     bare = (without_unit(cell.strip()) for cell in cells if "." in cell)
     if not all(THREE_BEHIND.fullmatch(cell) for cell in bare if has_point(cell)):

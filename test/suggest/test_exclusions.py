@@ -1,5 +1,6 @@
 """Rows that may not be measured now, and what is said of the columns."""
 
+import csv
 from typing import Any
 
 import pytest
@@ -107,3 +108,27 @@ def test_what_was_read_is_said(lab: Laboratory) -> None:
     lab.write("pool.csv", "|".join([f"id,{wide}", *rows]))
     said = lab().said
     assert "read: and 10 more features." in said and "'f35'" not in said
+
+
+def test_one_of_the_rows_with_the_same_features_is_proposed(lab: Laboratory) -> None:
+    """None of them where one was measured, failed or waits; the cheapest one else."""
+    rows = [*csv.reader(lab.pool.read_text().splitlines())]
+    twins = [[f"t{row[0][1:]}", *row[1:]] for row in rows[1:6]]
+    rows = [[*row, "price" if row[0] == "id" else "5"] for row in [*rows, *twins]]
+    rows[-1][-1] = "4"  # t4
+    lab.write("pool.csv", [*rows, ["u4", *rows[-1][1:]]])
+    told = lab.write("m.csv", [["id", "loss"], ["c0", 1], ["t1", "failed"]])
+    options = ["--results", told, "--batch", 99]
+    answer = lab(*options, "--cost", "price", "--state", lab.state)
+    others = {f"c{i}" for i in range(5, NUM)}
+    assert {*answer.ids} == {"c2", "c3", "t4"} | others
+    assert (
+        "line 2 (key 'c0') and line 32 (key 't0'), line 3 (key 'c1') and line 33 (key "
+        "'t1'), line 4 (key 'c2') and line 34 (key 't2') and 2 more. One of"
+        in answer.said
+    )
+    assert "1 of them measured, 1 failed, 6 excluded" in answer.said
+    answer = lab(*options, "--cost", "price", "--state", lab.state)
+    assert not answer.rows and "NO ROW IS PROPOSED: all rows that are" in answer.said
+    ids = lab(*options, "--exclude", "id=c4", "--ignore", "price").ids
+    assert {*ids} & {"c4", "t4", "u4"} == {"t4"}

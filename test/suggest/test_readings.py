@@ -110,7 +110,9 @@ def test_workbooks_are_read(lab: Laboratory, tmp_path: Path) -> None:
     results.save(tmp_path / "m.xlsx")
     answer = lab("--results", tmp_path / "m.xlsx", "--batch", 9)
     assert set(answer.ids) == {"c0", "c4", "c5", "c6", "c7", "c8"}
-    assert "pool.xlsx: sheet 'Sheet'; not read: 'plan'." in answer.said
+    assert "pool.xlsx: sheet 'Sheet'." in answer.said
+    note = "pool.xlsx: sheet 'plan' is not read; rows with cells: 1."
+    assert note in answer.said
     assert (
         "read: 'loss': the target, in 2 results, numbers from 1.5 to 2; large"
         in answer.said

@@ -3,8 +3,10 @@
 # ruff: noqa: E501 (a case is one line)
 
 import csv
+import json
 import os
 import random
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Iterable
@@ -107,15 +109,15 @@ REFUSED: list[tuple[Table | None, Table | None, str, str]] = [
     (KINDS, "id,solvent,loss|a,y,1", "id", "column 'solvent': 'y' is not 'x', which line 2"),
     ("id,x,add|a,1,none|b,2,salt", "id,add,loss|b,None,1", "id", "'None' is not 'salt', wh"),
     (NAMED, "name,x,loss|B0,0,1", "", "m.csv, line 2, column 'name': it has 'B0', and the"),
-    (NAMED, "name,x,loss|B0,0,1", "", "line 2 of {pool}, has 'A0'; name rows by --key 'na"),
+    (NAMED, "name,x,loss|B0,0,1", "", "row 1 (line 2 of {pool}), has 'A0'; name rows by --key 'na"),
     (NAMED.replace("A", "lot 26-"), "name,x,loss|lot 26-7,3,1", "", "has 'lot 26-3'; na"),
     # features without a key: rounded, alike, in another spelling
     (ROUNDED, "heat,dose,loss|33.10234,.5,1", "", "m.csv, line 2, column 'dose': no row of"),
     (ROUNDED, "heat,dose,loss|47.12345,0.7771234,1|63.2055,0.1235,2", "", "line 3, column 'dose"),
     (ROUNDED, "heat,dose,loss|63.2,0.123,2", "", "nearest one is line 2, with '0.123456789'"),
     (ROUNDED, "heat,dose,loss|63.2,0.123,2", "", "write all digits; if it was not, zeros"),
-    ("a|0.5000001|0.5000002|1", "a,loss|0.5,1", "", "to six digits this is line 2 of {pool}"),
-    ("a|0.5000001|0.5000002|1", "a,loss|0.5,1", "", "line 3 of {pool}; name the rows by a"),
+    ("a|0.5000001|0.5000002|1", "a,loss|0.5,1", "", "to six digits this is row 1 (line 2 of {pool})"),
+    ("a|0.5000001|0.5000002|1", "a,loss|0.5,1", "", "row 2 (line 3 of {pool}); name the rows by a"),
     (KINDS, "id,heat,solvent,loss|z,7,X,1", "id", "column 'solvent': 'X' is 'x' in {pool}; write it as"),
     ("heat,s|1,x|2,y", "heat,s,loss|7,X,1", "", "line 2, column 's': 'X' is 'x' in {pool}; write"),
     (lines("name,x", "n{0},{0}", 9), "x,loss|1,1", "", "if it names rows, leave it out with"),
@@ -542,6 +544,48 @@ def test_states_that_do_not_fit_are_refused_in_words(lab: Laboratory) -> None:
         assert lab.state.read_bytes() == content
 
 
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_key_keeps_its_row(lab: Laboratory, is_told: bool) -> None:
+    """A list that was sorted and numbered anew is refused, and nothing is lost."""
+    told = lab.write("m.csv", [["id", "loss"], ["c1", 1], ["c2", "failed"]])
+    words = ["--results", told, "--state", lab.state, "--batch", 2]
+    ids = lab(*words).ids
+    before = lab.state.read_bytes()
+    changed = "c2" if is_told else ids[1]
+    cells = [*csv.reader(lab.pool.read_text().splitlines())]
+    place = next(i for i, row in enumerate(cells) if row[0] == changed)
+    old, cells[place][1] = cells[place][1], "-7"
+    lab.write("pool.csv", cells)
+    line = lab.refused(*words)
+    assert f"row with the key of '{changed}' (line {place + 1} of " in line
+    assert f"'heat' '{old}', now '-7'. If the rows have new keys" in line
+    assert lab.state.read_bytes() == before
+    # A spreadsheet may have rounded it; a column may be new; other rows may change.
+    cells[place][1] = f"{float(old):.7g}"
+    other = next(row for row in cells[1:] if row[0] not in {"c1", "c2", *ids})
+    other[1] = "44"
+    cells = [[*row, "new" if i == 0 else str(i % 3)] for i, row in enumerate(cells)]
+    lab.write("pool.csv", cells)
+    assert not {*lab(*words).ids} & {*ids}
+
+
+def test_states_of_earlier_versions_are_taken(lab: Laboratory) -> None:
+    """They have the keys of rows that wait, and nothing of rows with results."""
+    words = ["--state", lab.state, "--batch", 3]
+    ids = lab(*words).ids
+    state = json.loads(lab.state.read_text())
+    assert {*state["rows"][0]} == {*HEADER} and state["told"] == []
+    state["rows"] = [{"id": row["id"]} for row in state["rows"]]
+    del state["told"]
+    lab.state.write_text(json.dumps(state))
+    cells = [*csv.reader(lab.pool.read_text().splitlines())]
+    lab.write("pool.csv", [row for row in cells if row[0] != ids[0]])
+    answer = lab(*words)
+    assert not {*ids} & {*answer.ids}
+    assert f"wait on in --state: '{ids[0]}'" in answer.said
+    assert len(json.loads(lab.state.read_text())["rows"]) == 6
+
+
 def test_rows_are_found_by_features_that_six_digits_are_left_of(
     lab: Laboratory,
 ) -> None:
@@ -588,8 +632,76 @@ def test_files_of_other_forms_give_the_same_rows(lab: Laboratory, mark: str) -> 
     lab.results.write_text(lab.results.read_text().replace(".", ","))
     after = lab(*words, "--decimal", ",").rows
     pairs = [*zip(after, before, strict=True)]
-    assert all(a["predicted_mean"] == b["predicted_mean"] for a, b in pairs)
-    assert all(a["heat"].replace(",", ".") == b["heat"] for a, b in pairs)
+    for name in ("predicted_mean", "predicted_sd", "heat"):
+        assert all(a[name].replace(",", ".") == b[name] for a, b in pairs)
+        assert any("," in a[name] for a in after)
+
+
+FORMS = [
+    ('id;"T, C";s|a{0};{0},5;n°{1}', "id", ["--decimal", ","]),
+    ('sep=;|id;"T, C";s|a{0};{0},5;o{1}', "id", ["--decimal", ","]),
+    ('id\t"T;C"\ts|a{0}\t{0},5\tn°{1}', "id", ["--decimal", ","]),
+    ("sep=/|T/s|{0}.5/o{1}", None, []),
+    ("T;s|{0}.5;o{1}", None, []),
+    ("T,s|{0}.5 °C,o{1}", None, []),
+]
+
+
+@pytest.mark.parametrize(("form", "key", "words"), FORMS)
+def test_a_batch_has_the_form_of_the_candidates(
+    lab: Laboratory, form: str, key: str | None, words: list[str]
+) -> None:
+    """And comes back as results, with no option that the candidates did not need."""
+    head, _, cells = form.rpartition("|")
+    rows = [cells.format(i, i % 3) for i in range(40)]
+    lab.write("pool.csv", "|".join([head, *rows]))
+    batch = lab.folder / "next.csv"
+    lab(*words, "--batch", 9, "--output", batch, key=key)
+    mark = next((mark for mark in "\t;" if mark in head), ",")
+    for num_before in (0, 9):
+        text = batch.read_bytes().decode("utf-8")
+        assert text.startswith("\ufeff") == ("°" in text)
+        header, *lines_of = text.splitlines()
+        values = [f"{i},25".replace(",", "." if not words else ",") for i in range(9)]
+        full = [f"{row}{mark}{v}" for row, v in zip(lines_of, values, strict=True)]
+        path = lab.folder / f"told{num_before}.csv"
+        path.write_text("\n".join([f"{header}{mark}loss", *full]), encoding="utf-8")
+        files = sorted(lab.folder.glob("told?.csv"))
+        answer = lab(
+            *words, "--results", *files, "--batch", 9, "--output", batch, key=key
+        )
+        assert f"{num_before + 9} of them measured; 9 proposed" in answer.said
+    assert ("," in batch.read_text("utf-8").splitlines()[1].split(mark)[4]) == (
+        "," in words
+    )
+
+
+def test_numbers_of_workbooks_have_the_decimal_mark(lab: Laboratory) -> None:
+    """So that the batch has one, in a file that the same spreadsheet opens."""
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in [["id", "x", "s"], *([f"c{i}", i + 0.125, "1.5"] for i in range(30))]:
+        book.active.append(row)
+    lab.pool = lab.folder / "pool.xlsx"
+    book.save(lab.pool)
+    told = lab.write("m.csv", "id;loss|c1;1,5|c2;2,5|c3;1|c4;7,125|c5;2|c6;3")
+    batch = lab.folder / "next.csv"
+    lab("--decimal", ",", "--results", told, "--output", batch, "--text", "s")
+    header, first = batch.read_text("utf-8").splitlines()[:2]
+    assert header == "id;x;s;predicted_mean;predicted_sd;reason"
+    assert re.match(r"c\d+;\d+,125;1.5;\d+,\d+;\d+,\d+;", first)
+
+
+def test_rows_without_a_key_have_one_number(lab: Laboratory) -> None:
+    """The file and the messages count alike, without the header; lines are named."""
+    lab.write("pool.csv", lines("x,y", "{0},{0}1", NUM))
+    told = lab.write("m.csv", "x,y,loss|4,41,9|5,51,1|6,61,2|7,71,3|1,11,4|2,21,5")
+    answer = lab("--results", told, "--batch", 50, key=None)
+    assert f"best so far: row 5 (line 6 of {lab.pool}), 'loss': 9" in answer.said
+    assert all(int(row["row"]) == int(row["x"]) + 1 for row in answer.rows)
+    assert any(
+        "(5)" in row["reason"] or "row 5" in row["reason"] for row in answer.rows
+    )
 
 
 @pytest.mark.parametrize("key", ["id", None])
@@ -622,7 +734,7 @@ def test_results_of_rows_that_were_taken_out_count_beside_the_pool(
     assert [float(row["heat"]) for row in answer.rows] == [HEAT[0]]
     lines_of = {2: 3, 5: 6, 8: 8}
     names = [f"line {n}" + f" (key 'c{i}')" * bool(key) for i, n in lines_of.items()]
-    place = f"'c1' (line 3 of {lab.pool})" if key else f"line 3 of {lab.pool}"
+    place = f"'c1' (line 3 of {lab.pool})" if key else f"row 2 (line 3 of {lab.pool})"
     expected = [
         (f"note: 3 of the results are of no row of {lab.pool}", ", ".join(names)),
         (

@@ -1,0 +1,171 @@
+"""Cells of workbooks are what the user of a spreadsheet sees, or are named."""
+
+import zipfile
+from datetime import datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from laboratory import Laboratory, measured
+
+pytest.importorskip("pandas")
+pytest.importorskip("openpyxl")
+
+import openpyxl
+from botorch.exceptions import InputDataError
+
+from botorch_sparse.suggest.csv_reader import read_table
+
+# Values, number formats, and what is read of them.
+SHOWN: list[tuple[Any, str, str]] = [
+    (0.48, "0%", "48%"),
+    (0.07, "0.0%", "7%"),
+    (0.1 + 0.2, "0.00%", "30%"),
+    (-0.005, "0%;[Red]-0%", "-0.5%"),
+    (1, "0%", "100%"),
+    (1e-7, "0%", "0.00001%"),
+    (48, '0"%"', "48"),
+    (48, r"0\%", "48"),
+    (0.48, "0.00", "0.48"),
+    ("48", "0%", "48"),
+    (True, "0%", "True"),
+    (time(1, 30), "h:mm", "1.5 h"),
+    (time(0, 20), "h:mm", "0.333333333 h"),
+    (timedelta(days=1, hours=12), "[hh]:mm:ss", "36 h"),
+    (datetime(2026, 1, 31), "yyyy-mm-dd", "2026-01-31"),
+]
+
+
+def workbook(path: Path, table: list[list[Any]], **formats: str) -> Path:
+    """A workbook of one sheet; number formats of cells by their coordinates."""
+    book = openpyxl.Workbook()
+    for row in table:
+        book.active.append(row)
+    for place, number_format in formats.items():
+        book.active[place].number_format = number_format
+    book.save(path)
+    return path
+
+
+@pytest.mark.parametrize(("value", "number_format", "text"), SHOWN)
+def test_cells_are_read_as_they_are_shown(
+    tmp_path: Path, value: object, number_format: str, text: str
+) -> None:
+    path = workbook(tmp_path / "t.xlsx", [["id", "x"], ["a", value]], B2=number_format)
+    assert read_table(path, key="id").typed["x"].tolist() == [text]
+    table = read_table(path, key="id", decimal=",")
+    assert table.typed["x"].tolist() == [text.replace(".", ",")]
+
+
+def test_percent_is_a_unit(lab: Laboratory, tmp_path: Path) -> None:
+    """Limits are in per cent, and cells without it are not in the same unit."""
+    table = [["id", "loss", "dirt"], ["c1", 3, 0.065], ["c2", 4, 0.02], ["c3", 5, 0.01]]
+    percents = {"C2": "0.0%", "C3": "0%", "C4": "0%"}
+    path = workbook(tmp_path / "m.xlsx", table, **percents)
+    words = ("--minimize", "--constraint", "dirt<=5", "--results", path)
+    answer = lab(*words)
+    assert "read: 'dirt': the constraint" in answer.said
+    assert "in 3 results, numbers from 1 to 6.5 %." in answer.said
+    assert "best feasible so far: 'c2'" in answer.said
+    del percents["C3"]
+    workbook(path, table, **percents)
+    assert "'6.5%' is no number" in lab.refused(*words)
+
+
+def test_times_are_hours(lab: Laboratory, tmp_path: Path) -> None:
+    table: list[list[Any]] = [["id", "time"]]
+    table += [[f"c{i}", timedelta(minutes=90 * i)] for i in range(1, 25)]
+    lab.pool = workbook(tmp_path / "pool.xlsx", table)
+    answer = lab()
+    assert "pool.xlsx: times and durations as hours." in answer.said
+    assert "read: 'time': numbers from 1.5 to 36 h." in answer.said
+
+
+def test_hidden_rows_are_refused(lab: Laboratory, tmp_path: Path) -> None:
+    """In candidates and in results, unless they are empty."""
+    path = workbook(tmp_path / "m.xlsx", measured(9))
+    book = openpyxl.load_workbook(path)
+    for line in (3, 5, 40):
+        book.active.row_dimensions[line].hidden = True
+    book.save(path)
+    line = lab.refused("--results", path)
+    assert "m.xlsx, sheet 'Sheet', has lines that are hidden by a filter" in line
+    assert "by hand: 3, 5. Clear" in line
+    lab.pool = path
+    assert "by hand: 3, 5. Clear" in lab.refused()
+    for line_number in (3, 5):
+        book.active.row_dimensions[line_number].hidden = False
+    book.save(path)
+    assert len(read_table(path)) == 9
+
+
+def test_the_first_visible_sheet_is_read(lab: Laboratory, tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    book.active.append(["old"])
+    book.active.append([1])
+    book.active.sheet_state = "hidden"
+    book.create_sheet("empty")
+    new = book.create_sheet("new")
+    for row in measured(4):
+        new.append(row)
+    book.save(tmp_path / "m.xlsx")
+    said = lab("--results", tmp_path / "m.xlsx").said
+    assert "m.xlsx: sheet 'new'." in said and "4 of them measured" in said
+    assert (
+        "m.xlsx: sheet 'Sheet', which is hidden, is not read; rows with cells: 2."
+        in said
+    )
+    new.sheet_state = "hidden"
+    book.save(tmp_path / "m.xlsx")
+    line = lab.refused("--results", tmp_path / "m.xlsx")
+    assert "all sheets with cells are hidden, 'Sheet', 'new'; show the one" in line
+
+
+@pytest.mark.parametrize("words", [[], ["--skip-empty"]])
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("=1+2", "cell B3 holds a formula without a saved value"),
+        ("#DIV/0!", "cell B3 holds the error #DIV/0!; correct the formula"),
+        ("#N/A", "cell B3 holds the error #N/A"),
+    ],
+)
+def test_cells_without_a_value_to_read_are_named(
+    lab: Laboratory, tmp_path: Path, words: list[str], value: str, said: str
+) -> None:
+    """In the columns that are used alone, and not as if they were empty."""
+    told = measured(5)
+    told[2][1] = value
+    path = workbook(tmp_path / "m.xlsx", told)
+    given = ["--results", path, *words]
+    assert f"m.xlsx, column 'loss': {said}" in lab.refused(*given)
+    table = [["id", "x", "y"], *([f"d{i}", i, i] for i in range(9))]
+    table[2][1] = value
+    lab.pool = workbook(tmp_path / "pool.xlsx", table)
+    assert f"pool.xlsx, column 'x': {said}" in lab.refused(*given)
+    assert "pool.xlsx: 9 rows" in lab("--ignore", "x").said
+    told = [["id", "y", "loss"], *([f"d{i}", i, i] for i in range(9)), ["e", 9]]
+    told[2][2] = value
+    lab.pool = workbook(tmp_path / "pool.xlsx", told)
+    one = ["--results", lab.pool, *words]
+    assert f"'loss': {said.replace('B3', 'C3')}" in lab.refused(*one)
+
+
+def test_a_formula_that_gives_an_empty_text_is_empty(tmp_path: Path) -> None:
+    """As in a sheet whose formulas wait for cells beside them."""
+    written = workbook(
+        tmp_path / "w.xlsx", [["id", "x"], ["a", 1], ["b", '=IF(1,"",2)']]
+    )
+    path = tmp_path / "saved.xlsx"
+    with zipfile.ZipFile(written) as old, zipfile.ZipFile(path, "w") as new:
+        for part in old.namelist():
+            text = old.read(part).decode()
+            if part.endswith("sheet1.xml"):
+                assert '<c r="B3"><f>' in text
+                text = text.replace('<c r="B3"><f>', '<c r="B3" t="str"><f>')
+            new.writestr(part, text)
+    table = read_table(path)
+    assert table.columns["x"] == ["1", ""]
+    table.check_cells(["x"])
+    with pytest.raises(InputDataError, match="column 'x': cell B3 holds a formula"):
+        read_table(written).check_cells(["x"])

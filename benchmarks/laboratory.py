@@ -11,11 +11,11 @@ Tables print medians over seeds of the rank of the best row so far after each ro
 plus the number of rows of the table that are strictly better, by the values without
 noise; the share of seeds whose last rank is within the best hundredth of the rows; and
 CPU seconds of a call that has results. A line says how likely last ranks that are worse
-than the peer's by as much are by chance (Mann and Whitney's rank-sum test). The row *random, exactly* has what infinitely
-many seeds of random rows would give. Where a row was measured several times, each
-seed draws one of its measurements, the same one for all methods. sgemm_gpu is a random
-subset of 3,000 of its 241,600 rows, the same for all methods and seeds: the peer keeps
-a frame of its whole search space.
+than the peer's by as much are by chance (Mann and Whitney's rank-sum test). The row
+*random, exactly* has what infinitely many seeds of random rows would give. Where a row
+was measured several times, each seed draws one of its measurements, the same one for
+all methods. sgemm_gpu is a random subset of 3,000 of its 241,600 rows, the same for all
+methods and seeds: the peer keeps a frame of its whole search space.
 
     OMP_NUM_THREADS=1 python -m benchmarks.laboratory --store FILE.json.gz
     python -m benchmarks.laboratory --report benchmarks/results/laboratory.json.gz
@@ -273,7 +273,8 @@ def report(store: Store, args: argparse.Namespace) -> str:
             size = max(run["of"] for runs in found.values() for run in runs)
             cells = [*table_of(found), exactly_random(size)]
             rows = [f"| {' | '.join(row)} |" for row in cells]
-            lines += [f"### {table}: {size:,} rows", "", *rows, "", *tests_of(found), ""]
+            lines += [f"### {table}: {size:,} rows", "", *rows, ""]
+            lines += [*tests_of(found), ""]
     return "\n".join(lines)
 
 

@@ -65,7 +65,7 @@ def test_percent_is_a_unit(lab: Laboratory, tmp_path: Path) -> None:
     words = ("--minimize", "--constraint", "dirt<=5", "--results", path)
     answer = lab(*words)
     assert "read: 'dirt': the constraint" in answer.said
-    assert "in 3 results, numbers from 1 to 6.5 %." in answer.said
+    assert "in 3 results, numbers from 1 to 6.5 %; it has to be at most 5." in answer.said
     assert "best feasible so far: 'c2'" in answer.said
     del percents["C3"]
     workbook(path, table, **percents)

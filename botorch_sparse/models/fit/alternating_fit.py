@@ -15,6 +15,8 @@ from gpytorch.mlls import MarginalLogLikelihood
 from botorch_sparse.argument_checks import check_whole
 from botorch_sparse.inducing import RecursiveRLSSampler
 from botorch_sparse.models.fit.candidate_fits import (
+    NUMERICAL_ERRORS,
+    Candidate,
     Fitted,
     Options,
     fit_once,
@@ -23,10 +25,16 @@ from botorch_sparse.models.fit.candidate_fits import (
     loss_of,
     with_optimizer,
 )
-from botorch_sparse.models.fit.exact_subset import fit_exact_subset, is_divisible
+from botorch_sparse.models.fit.exact_fit import (
+    fit_exact,
+    is_divisible,
+    likelihood_gap,
+    num_exact_rows,
+)
 from botorch_sparse.models.fit.learned_points import fit_learned_points
 from botorch_sparse.models.fit.log_parameters import fit_gpytorch_mll_in_logarithms
 from botorch_sparse.models.inducing_points import InducingPoints
+from botorch_sparse.models.summary import LikelihoodGap
 from botorch_sparse.models.training_data import raw_inputs, same_tensor
 from botorch_sparse.posteriors import RepeatedRows
 from botorch_sparse.posteriors.threads import one_thread
@@ -56,6 +64,7 @@ def fit(
     is_compared = is_default and max_fit_inducing_points is None
     cap = max_fit_inducing_points or model.max_fit_inducing_points
     with _distinct_warnings(), _restored_on_failure(model, mll), one_thread():
+        model._likelihood_gap = None
         points, is_free = _begin(model, cap)
         bound = partial(
             fit_bound,
@@ -66,11 +75,28 @@ def fit(
         if model.learn_inducing_points and not has_closure and not model.is_exact:
             fit_learned_points(mll, options)
         elif is_compared and is_free and is_divisible(mll, options):
-            keep_best(mll, [bound, fit_exact_subset], options, left_out_density)
+            model._likelihood_gap = _fit_freely(mll, options, bound)
         else:
             bound(mll, options)
         model._warn_if_capped()
+        model._warn_if_far()
     return mll.eval()
+
+
+def _fit_freely(
+    mll: MarginalLogLikelihood, options: Options, bound: Candidate
+) -> LikelihoodGap:
+    """The exact likelihood of all rows where they are few; else the better of two."""
+    start, num_rows = Fitted.of(mll), num_exact_rows(mll.model)
+    exact = partial(fit_exact, num_rows=num_rows)
+    if num_rows == mll.model.train_targets.shape[-1]:
+        try:
+            exact(mll, options).give(mll)
+            return LikelihoodGap(0.0, num_rows)
+        except NUMERICAL_ERRORS:
+            start.give(mll)
+    kept, *others = keep_best(mll, [bound, exact], options, left_out_density)
+    return LikelihoodGap(likelihood_gap(mll, kept, others, num_rows), num_rows)
 
 
 def _begin(model: SingleTaskGP, cap: int | None) -> tuple[InducingPoints, bool]:
@@ -150,6 +176,7 @@ def _restored_on_failure(
 ) -> Iterator[None]:
     """Leave hyperparameters, inducing points and mode as they were on an error."""
     state, was_training, was_fitted_in = model._state, mll.training, model.training
+    gap = model._likelihood_gap
     model._is_fitting = True
     try:
         with module_rollback_ctx(mll) as checkpoint:
@@ -158,7 +185,7 @@ def _restored_on_failure(
     except BaseException:
         mll.train(was_training)
         model.train(was_fitted_in)
-        model._state = state
+        model._state, model._likelihood_gap = state, gap
         raise
     finally:
         model._is_fitting = False

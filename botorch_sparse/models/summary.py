@@ -59,7 +59,7 @@ class ModelCertificate:
         return self.lambda_max <= (1.0 if self.tolerance is None else self.tolerance)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class LikelihoodGap:
     """How far hyperparameters are from the exact likelihood's optimum after a fit.
 

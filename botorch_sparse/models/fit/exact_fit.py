@@ -64,10 +64,11 @@ def fit_exact(
     model = mll.model
     if model._aug_batch_shape.numel() == 1:
         options = with_optimizer(options, fit_gpytorch_mll_in_logarithms)
+        options = _with_tolerance(options)  # BoTorch's for batches has another name
     sizes = [num_rows] if num_rows <= FIRST_ROWS else [FIRST_ROWS, num_rows]
     for size in sizes:
         part = _exact_part(mll, size)
-        fit_once(part, _with_tolerance(options))
+        fit_once(part, options)
         fitted = replace(Fitted.of(part), chosen=model._inducing_set())
         fitted.give(mll)
     return replace(fitted, chosen=model._draw(model._points()))

@@ -156,6 +156,11 @@ class SparseSingleTaskGP(SingleTaskGP):
             has. Acquisition functions need `optimize_acqf_mixed`, since there are no
             gradients with respect to categories.
 
+    Attributes:
+        max_fit_inducing_points: Most inducing points while a fit maximizes the bound;
+            256 by default, None for as many as the model draws. More come closer to
+            the exact fit beyond 3,000 observations, at O(n m^2). See `custom_fit`.
+
     Raises:
         BotorchTensorDimensionError: For inducing points that are not `m x d` or
             `batch_shape x m x d`.

@@ -53,7 +53,7 @@ def is_rival(monkeypatch):
 
 
 def test_small_noise_is_found(double):
-    alone, default = (SparseSingleTaskGP(*rough(600, 0.01, **double)) for _ in range(2))
+    alone, default = (SparseSingleTaskGP(*rough(520, 0.01, **double)) for _ in range(2))
     fit(alone, rounds=2)
     fit(default)
     noises = [m.likelihood.noise.item() for m in (alone, default)]
@@ -192,7 +192,7 @@ def test_when(double, monkeypatch):
 
 def test_all_rows_of_few_are_fitted_exactly(double):
     """To the optimum of BoTorch's exact fit, and what predicts as it does."""
-    X, Y = rough(700, **double)
+    X, Y = rough(510, **double)
     model, exact = SparseSingleTaskGP(X, Y), SingleTaskGP(X, Y)
     fit(model)
     fit(exact)
@@ -254,7 +254,7 @@ def test_how_many_rows(n, outputs, max_memory, expected):
 
 def test_how_far_the_bound_is(double, is_rival, monkeypatch):
     """A fit that is kept against the likelihood says how far it is, and warns once."""
-    X, Y = rough(600, 0.01, **double)
+    X, Y = rough(520, 0.01, **double)
     scores = iter([1.0, 0.0] * 2)
     monkeypatch.setattr(
         rounds, "left_out_density", lambda *_: torch.tensor(next(scores))

@@ -63,8 +63,8 @@ def fit_exact(
     """Fit some random rows; all data then have inducing points under it."""
     model = mll.model
     if model._aug_batch_shape.numel() == 1:
-        options = with_optimizer(options, fit_gpytorch_mll_in_logarithms)
-        options = _with_tolerance(options)  # BoTorch's for batches has another name
+        own = with_optimizer(options, fit_gpytorch_mll_in_logarithms)
+        options = options if own is options else _with_tolerance(own)
     sizes = [num_rows] if num_rows <= FIRST_ROWS else [FIRST_ROWS, num_rows]
     for size in sizes:
         part = _exact_part(mll, size)

@@ -19,7 +19,7 @@ NAMES = (
     "samplers",
     "dropin_cost",
     "dropin_accuracy",
-    "second_fit",
+    "fits",
     "model_outcomes",
     "continuous",
     "boxes",
@@ -47,7 +47,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "samplers": ["--short"],
     "dropin_cost": ["--short"],
     "dropin_accuracy": ["--short"],
-    "second_fit": ["--seeds", "1", "--data", "hartmann6"],
+    "fits": "--names Branin Hartmann3 --sizes 600 --noises 0.1 --seeds 1".split(),
     "model_outcomes": ["--sizes", "600", "--starts", "2"],
     "continuous": ["--short"],
     "boxes": "--problems hartmann6 --seeds 1 --total 200 "

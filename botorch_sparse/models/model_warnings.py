@@ -5,9 +5,13 @@ from dataclasses import dataclass, field
 
 from botorch.exceptions import BotorchWarning
 
+from botorch_sparse.models.summary import LikelihoodGap
+
 # Points above which forming and factorizing a joint covariance takes seconds and
 # gigabytes.
 VERY_LARGE_Q = 2000
+# A difference of log likelihoods for each observation that predictions show.
+FAR = 0.05
 
 
 @dataclass
@@ -39,6 +43,19 @@ class ModelWarnings:
             "the prior variance unexplained. model.certificate() says how much; pass a "
             f"larger {remedy} if it is too much.",
         )
+
+    def far_fit(self, gap: LikelihoodGap) -> None:
+        """The hyperparameters that were kept are far from the exact likelihood's."""
+        if gap.per_observation > FAR:
+            self._warn_once(
+                "far fit",
+                "The fitted hyperparameters may be far from the exact GP's: the exact "
+                f"log likelihood of {gap.num_observations} random observations is "
+                f"{gap.per_observation:.2g} below its optimum, for each of them. More "
+                "inducing points during the fit come closer, at a higher cost: set "
+                "model.max_fit_inducing_points, now 256 by default, to 1000 and fit "
+                "again.",
+            )
 
     def exact_prior(self, n: int) -> None:
         """The dense prior at all data was asked for."""

@@ -35,11 +35,13 @@ from botorch_sparse.models.conditioning import (
     fantasize_nothing,
     validate_new_data,
 )
+from botorch_sparse.models.dense_prior import DensePrior
 from botorch_sparse.models.fantasy import SparseFantasyModel
 from botorch_sparse.models.inducing_points import InducingPoints, InducingSet
 from botorch_sparse.models.model_warnings import ModelWarnings
 from botorch_sparse.models.nystrom_prior import nystrom_prior
 from botorch_sparse.models.summary import (
+    LikelihoodGap,
     ModelCertificate,
     ModelSummary,
     certify,
@@ -154,6 +156,11 @@ class SparseSingleTaskGP(SingleTaskGP):
             has. Acquisition functions need `optimize_acqf_mixed`, since there are no
             gradients with respect to categories.
 
+    Attributes:
+        max_fit_inducing_points: Most inducing points while a fit maximizes the bound;
+            256 by default, None for as many as the model draws. More come closer to
+            the exact fit beyond 3,000 observations, at O(n m^2). See `custom_fit`.
+
     Raises:
         BotorchTensorDimensionError: For inducing points that are not `m x d` or
             `batch_shape x m x d`.
@@ -172,6 +179,7 @@ class SparseSingleTaskGP(SingleTaskGP):
     max_fit_inducing_points: ClassVar[int | None] = 256
 
     _state = SparseState()
+    _likelihood_gap: LikelihoodGap | None = None  # of the last fit
 
     def __init__(
         self,
@@ -381,7 +389,10 @@ class SparseSingleTaskGP(SingleTaskGP):
         chosen = self._inducing_set() if self.training else None
         if chosen is None or self.is_exact:
             self._warn_of_exact_prior(x)
-            return super().forward(x)
+            prior = super().forward(x)
+            if self.training and self.objective == "exact":  # see `fit/exact_fit.py`
+                return DensePrior(prior.mean, prior.lazy_covariance_matrix)
+            return prior
         X = self.transform_inputs(x)
         is_data = same_tensor(x, self.train_inputs[0])
         return nystrom_prior(
@@ -665,11 +676,14 @@ class SparseSingleTaskGP(SingleTaskGP):
         the fit is BoTorch's own, retries and checkpoints included, over the logarithms
         of positive hyperparameters where there is one output. It starts from the
         present hyperparameters, so that a second fit after a little more data is short.
-        By default it stops when new inducing points change the objective by less than
-        0.01 per observation, and the exact likelihood of 500 random observations is
-        fitted as well: the hyperparameters whose model predicts observations better
-        that are left out are kept. Asking for `rounds`, a cap or a limit of time asks
-        for the bound alone.
+        By default, where the model draws its points, up to 3,000 observations (fewer
+        with several outputs or within `max_memory`) are fitted by the exact likelihood
+        of all of them. Beyond, the bound stops when new inducing points change it by
+        less than 0.01 per observation, and the exact likelihood of 1,500 random
+        observations is fitted as well: the hyperparameters whose model predicts
+        observations better that are left out are kept, and `summary` says how far they
+        are from the optimum of that likelihood. Asking for `rounds`, a cap or a limit
+        of time asks for the bound alone.
 
         Hyperparameters are fitted with at most `max_fit_inducing_points`, where the
         model draws them itself; the final, larger set is drawn once, under the fitted
@@ -689,7 +703,8 @@ class SparseSingleTaskGP(SingleTaskGP):
             **kwargs: As in `fit_gpytorch_mll`.
 
         Returns:
-            `mll`, in eval mode. Cost: O(n m^2) for an evaluation, some fifty of them.
+            `mll`, in eval mode. Cost: O(n m^2) for an evaluation, some fifty of them;
+            O(n^3) up to 3,000 observations, some thirty of 1,500 and ten of all.
 
         Raises:
             InputDataError: If `rounds` or `max_fit_inducing_points` is not an integer
@@ -791,7 +806,8 @@ class SparseSingleTaskGP(SingleTaskGP):
               observations...20
               ...
         """
-        return summarize(self, self.certificate(), self.objective)
+        gap = self._likelihood_gap
+        return summarize(self, self.certificate(), self.objective, gap)
 
     def _clear_cache(self) -> None:
         super()._clear_cache()
@@ -818,6 +834,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         chosen = self._state.chosen
         stays = chosen is not None and chosen.stays
         self._state = SparseState(chosen if stays else None)
+        self._likelihood_gap = None
 
     def _apply(self, fn: Callable[[Tensor], Tensor]) -> Self:
         before, chosen = self._dtypes_and_devices(), self._state.chosen
@@ -855,6 +872,11 @@ class SparseSingleTaskGP(SingleTaskGP):
         if points.is_bound_by_memory(self._aug_batch_shape.numel()):
             remedy = "max_memory"
         self._warnings.cap(cap, remedy)
+
+    def _warn_if_far(self) -> None:
+        """Say once that a fit ended far from the exact likelihood's optimum."""
+        if self._likelihood_gap is not None:
+            self._warnings.far_fit(self._likelihood_gap)
 
     def _warn_of_exact_prior(self, x: Tensor) -> None:
         """Say once that the prior at all data, without the predictions, is dense.

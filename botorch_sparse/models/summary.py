@@ -59,6 +59,20 @@ class ModelCertificate:
         return self.lambda_max <= (1.0 if self.tolerance is None else self.tolerance)
 
 
+@dataclass(frozen=True, order=True)
+class LikelihoodGap:
+    """How far hyperparameters are from the exact likelihood's optimum after a fit.
+
+    Attributes:
+        per_observation: How much larger the exact log likelihood of some observations
+            is where it was maximized, for each of them; 0 where that was kept.
+        num_observations: How many they are.
+    """
+
+    per_observation: float
+    num_observations: int
+
+
 @dataclass(frozen=True)
 class ModelSummary:
     """Names and values, printed as a table in a terminal and in a notebook.
@@ -135,9 +149,12 @@ def certify(
 
 
 def summarize(
-    model: SingleTaskGP, certificate: ModelCertificate, objective: str
+    model: SingleTaskGP,
+    certificate: ModelCertificate,
+    objective: str,
+    gap: LikelihoodGap | None,
 ) -> ModelSummary:
-    """Sizes, hyperparameters and certificate of a model."""
+    """Sizes, hyperparameters and certificate of a model, and how far its fit is off."""
     kind = "exact" if certificate.is_exact else "sparse"
     n = model.train_targets.shape[-1]
     rows = [("observations", str(n))]
@@ -147,6 +164,8 @@ def summarize(
         rows.append(("outputs", str(model.num_outputs)))
     if not certificate.is_exact:
         rows += _sparse_rows(certificate, objective)
+    if gap is not None:
+        rows.append(("exact likelihood", _gap_text(gap, n)))
     rows += _hyperparameter_rows(model)
     return ModelSummary(f"{type(model).__name__}, {kind}", tuple(rows))
 
@@ -168,6 +187,16 @@ def _sparse_rows(
         ("lambda_max / noise", f"at most {bound}"),
         ("variance", f"within a factor {certificate.alpha:.3g} of the exact one"),
     ]
+
+
+def _gap_text(gap: LikelihoodGap, n: int) -> str:
+    """Where a fit is as to the exact likelihood of some of `n` observations."""
+    where = "at its optimum"
+    if gap.per_observation > 0:
+        where = f"{gap.per_observation:.2g} an observation below its optimum"
+    if gap.num_observations < n:
+        where += f", of {gap.num_observations} random ones"
+    return where
 
 
 def _hyperparameter_rows(model: SingleTaskGP) -> list[tuple[str, str]]:

@@ -77,6 +77,24 @@ def one_thread() -> Iterator[None]:
         _limit.allowed = outer
 
 
+@contextmanager
+def threads_for(work: float) -> Iterator[None]:
+    """As many threads as some work is worth, inside of `one_thread` too.
+
+    For an operation that cannot be cut into parts, such as a large factorization. Its
+    bits depend on the number of threads.
+    """
+    before, number = torch.get_num_threads(), _number_for(work)
+    if number == before:
+        yield
+        return
+    try:
+        torch.set_num_threads(number)
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def one_thread_backward(*tensors: Tensor) -> None:
     """One thread for what is left of a gradient once it has come to these tensors.
 

@@ -27,7 +27,7 @@ NOT_SIMULATED = {
 }
 # In these modules, those named alone.
 SIMULATED_FITS = {
-    "test_fit_exact_subset.py": {"test_the_copy_of_some_rows"},
+    "test_fit_exact.py": {"test_the_copy_of_some_rows"},
     "test_fit_learned_points.py": {
         "test_all_kinds_of_models",
         "test_copies_and_moves",

@@ -144,14 +144,15 @@ class TestOptions:
         monkeypatch.setattr(alternating_fit, "fit_gpytorch_mll_in_logarithms", ours)
         monkeypatch.setattr(alternating_fit, "fit_gpytorch_mll_scipy", theirs)
         sparse = SparseSingleTaskGP(X, Y, inducing_points=X[:9])
-        two = SparseSingleTaskGP(X, torch.cat([Y, Y], -1), inducing_points=X[:9])
+        pair = [t.expand(2, *t.shape) for t in (X, Y)]
+        batch = SparseSingleTaskGP(*pair, inducing_points=X[:9])
         exact = SparseSingleTaskGP(X, Y)
         cases: list[tuple[Any, Recorder, dict[str, Any]]] = [
             (sparse, ours, {}),
             (sparse, ours, {"optimizer_kwargs": FAST}),
             (sparse, own, {"optimizer": own}),
             (exact, theirs, {}),
-            (two, theirs, {}),
+            (batch, theirs, {}),
         ]
         for model, expected, options in cases:
             before = len(expected.sizes)

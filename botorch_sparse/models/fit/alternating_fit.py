@@ -15,6 +15,8 @@ from gpytorch.mlls import MarginalLogLikelihood
 from botorch_sparse.argument_checks import check_whole
 from botorch_sparse.inducing import RecursiveRLSSampler
 from botorch_sparse.models.fit.candidate_fits import (
+    NUMERICAL_ERRORS,
+    Candidate,
     Fitted,
     Options,
     fit_once,
@@ -23,10 +25,17 @@ from botorch_sparse.models.fit.candidate_fits import (
     loss_of,
     with_optimizer,
 )
-from botorch_sparse.models.fit.exact_subset import fit_exact_subset, is_divisible
+from botorch_sparse.models.fit.exact_fit import (
+    fit_exact,
+    is_divisible,
+    likelihood_gap,
+    num_exact_rows,
+)
 from botorch_sparse.models.fit.learned_points import fit_learned_points
 from botorch_sparse.models.fit.log_parameters import fit_gpytorch_mll_in_logarithms
+from botorch_sparse.models.fit.outputs_apart import give_back, outputs_apart
 from botorch_sparse.models.inducing_points import InducingPoints
+from botorch_sparse.models.summary import LikelihoodGap
 from botorch_sparse.models.training_data import raw_inputs, same_tensor
 from botorch_sparse.posteriors import RepeatedRows
 from botorch_sparse.posteriors.threads import one_thread
@@ -51,26 +60,60 @@ def fit(
     for name, value in asked.items():
         if value is not None:
             check_whole(name, value, 1, "need an integer of at least 1.")
-    has_closure = options.get("closure") is not None
+    parts = outputs_apart(mll) if is_divisible(mll, options) else []
+    with _distinct_warnings(), _restored_on_failure(model, mll), one_thread():
+        if not parts:
+            model._likelihood_gap = _fit_together(mll, options, **asked)
+            model._warn_if_far()
+        else:
+            for part in parts:
+                part.model.custom_fit(part, **asked, **options)
+            give_back(mll, parts)
+        model._warn_if_capped()
+    return mll.eval()
+
+
+def _fit_together(
+    mll: MarginalLogLikelihood,
+    options: Options,
+    *,
+    rounds: int | None,
+    max_fit_inducing_points: int | None,
+) -> LikelihoodGap | None:
+    """Fit all outputs in the way that data and options call for."""
+    model, has_closure = mll.model, options.get("closure") is not None
     is_default = rounds is None and not has_closure
     is_compared = is_default and max_fit_inducing_points is None
     cap = max_fit_inducing_points or model.max_fit_inducing_points
-    with _distinct_warnings(), _restored_on_failure(model, mll), one_thread():
-        points, is_free = _begin(model, cap)
-        bound = partial(
-            fit_bound,
-            points=points,
-            rounds=rounds or model.rounds,
-            needs_gain=is_default,
-        )
-        if model.learn_inducing_points and not has_closure and not model.is_exact:
-            fit_learned_points(mll, options)
-        elif is_compared and is_free and is_divisible(mll, options):
-            keep_best(mll, [bound, fit_exact_subset], options, left_out_density)
-        else:
-            bound(mll, options)
-        model._warn_if_capped()
-    return mll.eval()
+    points, is_free = _begin(model, cap)
+    bound = partial(
+        fit_bound, points=points, rounds=rounds or model.rounds, needs_gain=is_default
+    )
+    if model.learn_inducing_points and not has_closure and not model.is_exact:
+        fit_learned_points(mll, options)
+    elif is_compared and is_free and is_divisible(mll, options):
+        return _fit_freely(mll, options, bound)
+    else:
+        bound(mll, options)
+    return None
+
+
+def _fit_freely(
+    mll: MarginalLogLikelihood, options: Options, bound: Candidate
+) -> LikelihoodGap | None:
+    """The exact likelihood of all rows where they are few; else the better of two."""
+    start, num_rows = Fitted.of(mll), num_exact_rows(mll.model)
+    exact = partial(fit_exact, num_rows=num_rows)
+    if num_rows < mll.model.train_targets.shape[-1]:
+        kept, *others = keep_best(mll, [bound, exact], options, left_out_density)
+        return LikelihoodGap(likelihood_gap(mll, kept, others, num_rows), num_rows)
+    try:
+        exact(mll, options).give(mll)
+        return LikelihoodGap(0.0, num_rows)
+    except NUMERICAL_ERRORS:
+        start.give(mll)
+        bound(mll, options)
+        return None
 
 
 def _begin(model: SingleTaskGP, cap: int | None) -> tuple[InducingPoints, bool]:
@@ -150,6 +193,7 @@ def _restored_on_failure(
 ) -> Iterator[None]:
     """Leave hyperparameters, inducing points and mode as they were on an error."""
     state, was_training, was_fitted_in = model._state, mll.training, model.training
+    gap = model._likelihood_gap
     model._is_fitting = True
     try:
         with module_rollback_ctx(mll) as checkpoint:
@@ -158,7 +202,7 @@ def _restored_on_failure(
     except BaseException:
         mll.train(was_training)
         model.train(was_fitted_in)
-        model._state = state
+        model._state, model._likelihood_gap = state, gap
         raise
     finally:
         model._is_fitting = False

@@ -68,11 +68,14 @@ def keep_best(
     candidates: Sequence[Candidate],
     options: Options,
     score: Score,
-) -> None:
+) -> list[Fitted]:
     """Fit each candidate from the present values, and keep the one that scores best.
 
     What fails or is NaN loses; of equals the first is kept. If all failed, what the
     first candidate raised is raised.
+
+    Returns:
+        What was kept, and after it the other fits.
     """
     start, fits, errors = Fitted.of(mll), list[Fitted](), list[Exception]()
     for candidate in candidates:
@@ -84,12 +87,13 @@ def keep_best(
     if not fits:
         raise errors[0]
     if len(fits) == 1:
-        return fits[0].give(mll)
+        fits[0].give(mll)
+        return fits
     scores = [_score(mll, fitted, fits, score) for fitted in fits]
     best = fits[scores.index(max(scores))]
     if best is not fits[-1]:  # which the objective has, with its posterior
         best.give(mll)
-    return None
+    return [best, *(fitted for fitted in fits if fitted is not best)]
 
 
 def _score(

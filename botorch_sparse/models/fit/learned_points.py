@@ -31,7 +31,7 @@ from botorch_sparse.models.fit.candidate_fits import (
     loss_of,
     with_optimizer,
 )
-from botorch_sparse.models.fit.exact_subset import is_divisible, on_random_rows
+from botorch_sparse.models.fit.exact_fit import is_divisible, on_random_rows
 from botorch_sparse.models.fit.log_parameters import (
     Bound,
     Closure,

@@ -1,10 +1,11 @@
-"""The exact likelihood of a few observations as a rival of the collapsed bound."""
+"""The exact likelihood of all observations, or of some as a rival of the bound."""
 
+import warnings
 from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions import ModelFittingError
+from botorch.exceptions import BotorchWarning, ModelFittingError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
@@ -16,13 +17,13 @@ from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.fit import alternating_fit as rounds
-from botorch_sparse.models.fit import exact_subset
+from botorch_sparse.models.fit import exact_fit
 from botorch_sparse.models.fit.candidate_fits import (
     Fitted,
     left_out_density,
     shuffled_rows,
 )
-from botorch_sparse.models.fit.exact_subset import fit_exact_subset, on_random_rows
+from botorch_sparse.models.fit.exact_fit import fit_exact, on_random_rows
 
 close = torch.testing.assert_close
 SHORT = {"options": {"maxiter": 4}}
@@ -44,8 +45,15 @@ def fit(model: SingleTaskGP, **options: Any) -> Any:
     return fit_gpytorch_mll(make_mll(model), **options)
 
 
+@pytest.fixture
+def is_rival(monkeypatch):
+    """Few rows are many: the exact likelihood is that of 500 of them."""
+    monkeypatch.setattr(exact_fit, "MOST_EXACT", 505)
+    monkeypatch.setattr(exact_fit, "FIRST_ROWS", 500)
+
+
 def test_small_noise_is_found(double):
-    alone, default = (SparseSingleTaskGP(*rough(600, 0.01, **double)) for _ in range(2))
+    alone, default = (SparseSingleTaskGP(*rough(520, 0.01, **double)) for _ in range(2))
     fit(alone, rounds=2)
     fit(default)
     noises = [m.likelihood.noise.item() for m in (alone, default)]
@@ -69,7 +77,7 @@ def test_smooth_functions_with_little_noise(seed, double):
 def test_it_is_the_exact_fit_of_random_rows(double):
     X, Y = rough(620, **double)
     model = SparseSingleTaskGP(X, Y)
-    few = fit_exact_subset(make_mll(model), {}, num_rows=200).hyperparameters
+    few = fit_exact(make_mll(model), {}, num_rows=200).hyperparameters
     rows = shuffled_rows(model)[:200]
     assert len(rows.unique()) == 200
     targets = model.outcome_transform(Y)[0]
@@ -81,7 +89,7 @@ def test_it_is_the_exact_fit_of_random_rows(double):
     assert model.train_inputs[0].shape == X.shape
 
 
-def test_what_is_kept_is_all_of_it(double, monkeypatch):
+def test_what_is_kept_is_all_of_it(double, monkeypatch, is_rival):
     """Inputs are those of the warping that was kept; its points' cap is reported."""
     scores = iter([0.0, 1.0])
     monkeypatch.setattr(
@@ -99,7 +107,7 @@ def test_what_is_kept_is_all_of_it(double, monkeypatch):
     assert torch.equal(model.train_inputs[0], kept)
 
 
-def test_stands_in_where_the_bound_fails(double, monkeypatch):
+def test_stands_in_where_the_bound_fails(double, monkeypatch, is_rival):
     def fails(*args: Any, **kwargs: Any) -> None:
         raise ModelFittingError("no")
 
@@ -149,7 +157,7 @@ def test_modules_with_history(double):
     model = SparseSingleTaskGP(X, Y, covar_module=Keeps().to(**double))
     model.covar_module(X[:3], X[:3]).to_dense()
     with pytest.raises(ModelFittingError, match="cannot be copied"):
-        fit_exact_subset(make_mll(model), {})
+        fit_exact(make_mll(model), {})
     fit(model, optimizer_kwargs=SHORT)
 
 
@@ -157,11 +165,11 @@ def test_when(double, monkeypatch):
     """By default, where the model draws points and knows what belongs to its rows."""
     calls: list[int] = []
 
-    def counted(*args: Any) -> Any:
+    def counted(*args: Any, **kwargs: Any) -> Any:
         calls.append(1)
         raise ModelFittingError("the bound is enough")
 
-    monkeypatch.setattr(rounds, "fit_exact_subset", counted)
+    monkeypatch.setattr(rounds, "fit_exact", counted)
     X, Y = rough(510, **double)
     short = {"options": {"maxiter": 2}}
     for asked in (
@@ -176,7 +184,97 @@ def test_when(double, monkeypatch):
     assert not calls
     for targets in (Y, Y.expand(-1, 2)):
         fit(SparseSingleTaskGP(X, targets), optimizer_kwargs=short)
-    assert calls == [1, 1]
+    assert calls == [1, 1, 1]  # each output has its own
     student = make_mll(SparseSingleTaskGP(X, Y))
     student.model.likelihood = StudentTLikelihood()
-    assert not exact_subset.is_divisible(student, {})
+    assert not exact_fit.is_divisible(student, {})
+
+
+def test_all_rows_of_few_are_fitted_exactly(double):
+    """To the optimum of BoTorch's exact fit, and what predicts as it does."""
+    X, Y = rough(510, **double)
+    model, exact = SparseSingleTaskGP(X, Y), SingleTaskGP(X, Y)
+    fit(model)
+    fit(exact)
+    ours, theirs = SingleTaskGP(X, Y), make_mll(exact).train()
+    ours.load_state_dict(model.state_dict(), strict=False)
+    ours = make_mll(ours).train()
+    with torch.no_grad():
+        losses = [
+            mll(mll.model(mll.model.train_inputs[0]), mll.model.train_targets)
+            for mll in (ours, theirs)
+        ]
+    assert losses[0] > losses[1] - 10 * exact_fit.GAIN
+    assert dict(model.summary().rows)["exact likelihood"] == "at its optimum"
+
+
+def test_half_of_many_rows_begin(double, monkeypatch):
+    monkeypatch.setattr(exact_fit, "FIRST_ROWS", 300)
+    sizes: list[int] = []
+    original = exact_fit.on_random_rows
+
+    def counted(mll: Any, num_rows: int) -> Any:
+        sizes.append(num_rows)
+        return original(mll, num_rows)
+
+    monkeypatch.setattr(exact_fit, "on_random_rows", counted)
+    fit(SparseSingleTaskGP(*rough(520, **double)), optimizer_kwargs=SHORT)
+    assert sizes == [300, 520]
+
+
+def test_the_bound_stands_in_where_the_exact_likelihood_fails(double, monkeypatch):
+    def fails(*args: Any, **kwargs: Any) -> None:
+        raise ModelFittingError("no")
+
+    monkeypatch.setattr(rounds, "fit_exact", fails)
+    model, alone = (SparseSingleTaskGP(*rough(540, **double)) for _ in range(2))
+    fit(model, optimizer_kwargs=SHORT)
+    fit(alone, optimizer_kwargs=SHORT, max_fit_inducing_points=256)
+    assert torch.equal(model.likelihood.noise, alone.likelihood.noise)
+    assert "exact likelihood" not in dict(alone.summary().rows)
+
+
+@pytest.mark.parametrize(
+    "n, outputs, max_memory, expected",
+    [
+        (3000, 1, None, 3000),
+        (3001, 1, None, 1500),
+        (2121, 2, None, 2121),
+        (2122, 2, None, 1500),
+        (600, 9, None, 600),
+        (3000, 1, 64 * 2000**2, 1500),
+        (3000, 1, 64 * 700**2, 700),
+    ],
+)
+def test_how_many_rows(n, outputs, max_memory, expected):
+    X = torch.rand(n, 1, dtype=torch.float64)
+    model = SparseSingleTaskGP(X, X.expand(-1, outputs), max_memory=max_memory)
+    assert exact_fit.num_exact_rows(model) == expected
+
+
+def test_how_far_the_bound_is(double, is_rival, monkeypatch):
+    """A fit that is kept against the likelihood says how far it is, and warns once."""
+    X, Y = rough(520, 0.01, **double)
+    scores = iter([1.0, 0.0] * 2)
+    monkeypatch.setattr(
+        rounds, "left_out_density", lambda *_: torch.tensor(next(scores))
+    )
+    model = SparseSingleTaskGP(X, Y)
+    with pytest.warns(BotorchWarning, match="max_fit_inducing_points"):
+        fit(model)
+    gap = model._likelihood_gap.per_observation
+    exact = make_mll(SparseSingleTaskGP(X, Y))
+    at_optimum = on_random_rows(exact, 500)
+    fit_gpytorch_mll(at_optimum)
+    bound = on_random_rows(make_mll(model), 500)
+    of_both = [mll.train() for mll in (at_optimum, bound)]
+    with torch.no_grad():
+        values = [
+            mll(mll.model(mll.model.train_inputs[0]), mll.model.train_targets)
+            for mll in of_both
+        ]
+    close(torch.tensor(gap), (values[0] - values[1]).cpu().float(), rtol=0.02, atol=0.0)
+    assert f"{gap:.2g} an observation" in str(model.summary())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(model)

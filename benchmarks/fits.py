@@ -1,0 +1,336 @@
+"""Fits of `SparseSingleTaskGP` beside the exact GP's: quality and seconds.
+
+Twenty of BoTorch's test functions, at two dimensions each where they scale, and ten
+targets of real tables (one-hot features where columns are names). `n` random points,
+standardized values with noise of 1% or 10% of their spread; of real tables random rows,
+as measured. The methods are BoTorch's `SingleTaskGP` (`exact`), `SparseSingleTaskGP`
+(`sparse`), and that with `max_fit_inducing_points=256`, which asks for the collapsed
+bound alone (`bound`); each with its defaults, fitted by `fit_gpytorch_mll`.
+
+Tables print how much larger the negative log predictive density (NLPD) of up to 1,000
+other points is than the exact fit's, noise included: median, the share of cases within
+0.03, the largest; how many times quicker a fit was, in CPU seconds, median and least;
+and the cases beyond 0.08. The plot shows each case.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.fits --store FILE.json.gz
+    python -m benchmarks.fits --report benchmarks/results/fits.json.gz --plot fits.png
+
+Each run is kept as soon as it is over; what is there is not run again.
+"""
+
+import argparse
+import math
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from botorch import test_functions
+from botorch.exceptions import InputDataError
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+
+from benchmarks.outcome_problems import load_outcomes
+from benchmarks.pools import available
+from benchmarks.store import Record, Store
+from botorch_sparse.demo.datasets import load_table
+from botorch_sparse.models import SparseSingleTaskGP
+
+SIZES = (600, 1000, 1500, 3000)
+NOISES = (0.01, 0.1)
+HELD_OUT, LEAST_HELD_OUT = 1000, 300
+WITHIN, FAR = 0.03, 0.08
+DIMENSIONS = {
+    "Ackley": (3, 8),
+    "DixonPrice": (3, 8),
+    "Griewank": (3, 8),
+    "Hartmann": (3, 6),
+    "Levy": (3, 8),
+    "Michalewicz": (2, 5),
+    "Powell": (4, 8),
+    "Rastrigin": (2, 5),
+    "Rosenbrock": (3, 8),
+    "StyblinskiTang": (3, 6),
+}
+FIXED = (
+    "Beale",
+    "Branin",
+    "Bukin",
+    "Cosine8",
+    "DropWave",
+    "EggHolder",
+    "HolderTable",
+    "Shekel",
+    "SixHumpCamel",
+    "ThreeHumpCamel",
+)
+FUNCTIONS = {
+    **{f"{name}{d}": (name, d) for name, dims in DIMENSIONS.items() for d in dims},
+    **{name: (name, None) for name in FIXED},
+}
+# Outcomes of tables, by place; None for the target of a table of one.
+TARGETS: dict[str, tuple[str, int | None]] = {
+    "abalone": ("abalone", None),
+    "california_housing": ("california_housing", None),
+    "sgemm_gpu": ("sgemm_gpu", 0),
+    "nas_bench_macro": ("nas_bench_macro", 0),
+    **{f"redoxmers-{j}": ("redoxmers", j) for j in range(3)},
+    **{f"dye_lasers-{j}": ("dye_lasers", j) for j in range(3)},
+}
+OWN_NOISE = 0.0  # of what was measured
+MODELS: dict[str, type[SingleTaskGP]] = {
+    "exact": SingleTaskGP,
+    "sparse": SparseSingleTaskGP,
+    "bound": SparseSingleTaskGP,
+}
+OPTIONS: dict[str, dict[str, Any]] = {"bound": {"max_fit_inducing_points": 256}}
+
+
+class Case(NamedTuple):
+    """What is fitted."""
+
+    name: str
+    n: int
+    noise: float
+    seed: int
+
+
+class Data(NamedTuple):
+    """Training rows, and rows that are held out; inputs in the unit cube."""
+
+    X: Tensor
+    Y: Tensor
+    test_X: Tensor
+    test_Y: Tensor
+
+
+@cache
+def table(name: str) -> tuple[Tensor, Tensor]:
+    """Features and target of a real table.
+
+    Raises:
+        InputDataError: If it is not here.
+    """
+    source, place = TARGETS[name]
+    if place is None:
+        rows = load_table(source)
+        X, Y = rows.X, rows.Y
+    else:
+        problem = load_outcomes(source)
+        assert problem.X is not None
+        X, Y = problem.X, problem.values(torch.arange(len(problem.X)))[:, place]
+    low, high = X.amin(0), X.amax(0)
+    varies = high > low
+    X = ((X - low) / (high - low))[:, varies]
+    return X.double(), Y.double()
+
+
+def draw(case: Case) -> Data:
+    """The rows of a case; a table has fewer to hold out where it is short.
+
+    Raises:
+        InputDataError: If a table is not here, or has too few rows.
+    """
+    generator = torch.Generator().manual_seed(case.seed)
+    if case.name in FUNCTIONS:
+        name, d = FUNCTIONS[case.name]
+        kind = getattr(test_functions, name)
+        function = kind() if d is None else kind(dim=d)
+        num = case.n + HELD_OUT
+        X = torch.rand(num, function.dim, generator=generator, dtype=torch.double)
+        low, high = function.bounds.double()
+        Y = function(low + (high - low) * X)
+    else:
+        X, Y = table(case.name)
+        num = min(case.n + HELD_OUT, len(X))
+        if num < case.n + LEAST_HELD_OUT:
+            raise InputDataError(f"{case.name} has only {len(X)} rows.")
+        rows = torch.randperm(len(X), generator=generator)[:num]
+        X, Y = X[rows], Y[rows]
+    mean, sd = Y[: case.n].mean(), Y[: case.n].std()
+    Y = (Y - mean) / sd
+    Y = Y + case.noise * torch.randn(num, generator=generator, dtype=torch.double)
+    n, Y = case.n, Y.unsqueeze(-1)
+    return Data(X[:n], Y[:n], X[n:], Y[n:])
+
+
+def execute(case: Case, method: str) -> Record:
+    """One fit: seconds, and how well it predicts."""
+    data = draw(case)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        start = time.process_time()
+        model = MODELS[method](data.X, data.Y)
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        fit_gpytorch_mll(mll, **OPTIONS.get(method, {}))
+        model.posterior(data.test_X[:1])
+        seconds = time.process_time() - start
+        with torch.no_grad():
+            found = model.posterior(data.test_X, observation_noise=True)
+            mean, variance = found.mean, found.variance
+    error = data.test_Y - mean
+    density = 0.5 * ((2 * math.pi * variance).log() + error.square() / variance)
+    covered = (error.abs() <= 1.96 * variance.sqrt()).double()
+    return {
+        "seconds": round(seconds, 2),
+        "nlpd": round(float(density.mean()), 5),
+        "rmse": round(float(error.square().mean().sqrt()), 5),
+        "coverage": round(float(covered.mean()), 4),
+        "noise": model.likelihood.noise.item(),
+    }
+
+
+def key_of(case: Case, method: str) -> str:
+    """The key of a run in the store."""
+    return f"{case.name}/{case.n}/{case.noise:g}/{case.seed}/{method}"
+
+
+def cases(args: argparse.Namespace) -> Iterator[Case]:
+    """All that were asked for, small ones first."""
+    here = set(available([n for n in args.names if n in TARGETS], table))
+    for seed in range(args.seeds):
+        for n in args.sizes:
+            for name in args.names:
+                if name in FUNCTIONS:
+                    yield from (Case(name, n, noise, seed) for noise in args.noises)
+                elif name in here:
+                    yield Case(name, n, OWN_NOISE, seed)
+
+
+def run_all(store: Store, args: argparse.Namespace) -> None:
+    """Run what is not stored yet."""
+    for case in cases(args):
+        for method in args.methods:
+            key = key_of(case, method)
+            if key in store.records:
+                continue
+            try:
+                found = execute(case, method)
+            except InputDataError:
+                break  # too few rows
+            store.add(key, found)
+            print(f"{key}: {found}", flush=True)
+
+
+Pair = tuple[Case, Record, Record]
+
+
+def pairs(store: Store, args: argparse.Namespace, method: str) -> list[Pair]:
+    """Cases of which both the method and the exact GP are stored, and both runs."""
+    found = list[Pair]()
+    for name in args.names:
+        for n in args.sizes:
+            for noise in (*args.noises, OWN_NOISE):
+                for seed in range(args.seeds):
+                    case = Case(name, n, noise, seed)
+                    keys = key_of(case, method), key_of(case, "exact")
+                    if all(key in store.records for key in keys):
+                        ours, exact = (store.records[key] for key in keys)
+                        found.append((case, ours, exact))
+    return found
+
+
+def report(store: Store, args: argparse.Namespace) -> str:
+    """Markdown: a line for each size of each method, and what is far."""
+    head = [
+        "method",
+        "n",
+        "cases",
+        "NLPD beyond exact, median",
+        f"within {WITHIN}",
+        f"within {FAR}",
+        "largest",
+        "exact, s",
+        "fit, s",
+        "times quicker, median",
+        "least",
+    ]
+    rows, far = [head, ["---"] * len(head)], list[str]()
+    for method in args.methods:
+        if method == "exact":
+            continue
+        every = pairs(store, args, method)
+        for n in args.sizes:
+            of_size = [pair for pair in every if pair[0].n == n]
+            if of_size:
+                rows.append([f"**{method}**", f"{n:,}", *cells_of(of_size)])
+        far += [
+            f"- {method}, {case.name}, n = {case.n:,}, noise {case.noise:g}, "
+            f"seed {case.seed}: {ours['nlpd']:.3f}, exact {exact['nlpd']:.3f}"
+            for case, ours, exact in every
+            if ours["nlpd"] - exact["nlpd"] > FAR and method == "sparse"
+        ]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([*lines, "", *far])
+
+
+def cells_of(found: Sequence[Pair]) -> list[str]:
+    """Figures of some cases."""
+    beyond = [ours["nlpd"] - exact["nlpd"] for _, ours, exact in found]
+    quicker = [exact["seconds"] / ours["seconds"] for _, ours, exact in found]
+    took = [
+        f"{statistics.median(run['seconds'] for run in runs):.3g}"
+        for runs in ([exact for *_, exact in found], [ours for _, ours, _ in found])
+    ]
+    shares = [
+        f"{statistics.mean(each <= limit for each in beyond):.0%}"
+        for limit in (WITHIN, FAR)
+    ]
+    median = f"{statistics.median(beyond):+.4f}"
+    largest = f"{max(beyond):+.3f}"
+    times = [f"{statistics.median(quicker):.2g}", f"{min(quicker):.2g}"]
+    return [str(len(found)), median, *shares, largest, *took, *times]
+
+
+def plot(store: Store, args: argparse.Namespace) -> None:
+    """NLPD of the sparse fit against the exact one's, a point for each case."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.0, 5.0), layout="constrained")
+    axes = figure.subplots()
+    for n in args.sizes:
+        found = [pair for pair in pairs(store, args, "sparse") if pair[0].n == n]
+        x = [exact["nlpd"] for *_, exact in found]
+        y = [ours["nlpd"] for _, ours, _ in found]
+        axes.scatter(x, y, s=12, label=f"n = {n:,}")
+    axes.axline((0.0, 0.0), slope=1.0, color="0.6", linewidth=0.8)
+    axes.set(xlabel="NLPD, exact fit", ylabel="NLPD, SparseSingleTaskGP")
+    axes.legend()
+    figure.savefig(args.plot)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run what is not stored yet, and print the table."""
+    args = _parse(arguments)
+    store = Store(args.report or args.store)
+    if args.report is None:
+        run_all(store, args)
+    print(report(store, args).strip())
+    print(f"\n{store.made(store.records)}")
+    if args.plot is not None:
+        plot(store, args)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    several: Callable[..., Any] = partial(parser.add_argument, nargs="*")
+    names, methods = [*FUNCTIONS, *TARGETS], list(MODELS)
+    several("--names", choices=names, default=names)
+    several("--sizes", type=int, default=list(SIZES))
+    several("--noises", type=float, default=list(NOISES))
+    several("--methods", choices=methods, default=methods)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--store", type=Path, help="JSON file of the runs so far")
+    parser.add_argument("--report", type=Path, help="only print this file")
+    parser.add_argument("--plot", type=Path, help="picture of the cases")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()

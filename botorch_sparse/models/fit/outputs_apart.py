@@ -1,0 +1,40 @@
+"""Fits of several outputs, each by itself.
+
+Outputs that share no parameter have objectives of their own. Together each evaluation
+costs what all of them cost, and the last one to end decides how many there are.
+"""
+
+import torch
+from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
+
+
+def outputs_apart(mll: MarginalLogLikelihood) -> list[MarginalLogLikelihood]:
+    """The objectives of the outputs; none where they are to be fitted together.
+
+    Outputs are independent where each parameter that is fitted is one of those that
+    BoTorch's `subset_output` divides: with the default modules. The exact GP is fitted
+    as BoTorch does it, and what learns inducing points has the same for all outputs.
+    """
+    model = mll.model
+    if model.num_outputs < 2 or model.is_exact or model.learn_inducing_points:
+        return []
+    known = getattr(model, "_subset_batch_dict", {})
+    fitted = {name for name, p in model.named_parameters() if p.requires_grad}
+    is_ours = type(mll) is ExactMarginalLogLikelihood
+    if not is_ours or mll.likelihood is not model.likelihood or not fitted <= {*known}:
+        return []
+    parts = [model.subset_output([j]) for j in range(model.num_outputs)]
+    return [ExactMarginalLogLikelihood(part.likelihood, part) for part in parts]
+
+
+def give_back(mll: MarginalLogLikelihood, parts: list[MarginalLogLikelihood]) -> None:
+    """Take the parameters of all outputs from the parts, and points for them."""
+    model = mll.train().model
+    with torch.no_grad():
+        for j, part in enumerate(parts):
+            for name, dim in model._subset_batch_dict.items():
+                row = model.get_parameter(name).select(dim, j)
+                row.copy_(part.model.get_parameter(name).reshape(row.shape))
+    model._take(model._draw(model._points()))
+    gaps = [part.model._likelihood_gap for part in parts]
+    model._likelihood_gap = None if None in gaps else max(gaps)

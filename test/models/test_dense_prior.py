@@ -1,0 +1,35 @@
+"""The density and its gradient, against torch's own by automatic differentiation."""
+
+import pytest
+import torch
+from gpytorch.distributions import MultivariateNormal
+
+from botorch_sparse.models.dense_prior import DensePrior
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+def test_value_and_gradient(batch_shape):
+    generator = torch.Generator().manual_seed(0)
+    A = torch.randn(*batch_shape, 5, 7, generator=generator, dtype=torch.float64)
+    mean, Y = torch.randn(2, *batch_shape, 5, generator=generator, dtype=torch.float64)
+    found = []
+    for kind in (DensePrior, torch.distributions.MultivariateNormal):
+        root, center = A.clone().requires_grad_(), mean.clone().requires_grad_()
+        K = root @ root.mT + 0.1 * torch.eye(5, dtype=torch.float64)
+        value = kind(center, K).log_prob(Y)
+        value.sum().backward()
+        found.append([value.detach(), root.grad, center.grad])
+    torch.testing.assert_close(*found)
+
+
+def test_float32_is_as_float64_within():
+    """What is ill-conditioned in float32 has the value that float64 gives it."""
+    X = torch.linspace(0, 1, 200)
+    K = (-20 * (X.unsqueeze(-1) - X).square()).exp() + 1e-4 * torch.eye(200)
+    Y = (6 * X).sin()
+    value = DensePrior(torch.zeros(200), K).log_prob(Y)
+    exact = MultivariateNormal(torch.zeros(200).double(), K.double()).log_prob(
+        Y.double()
+    )
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value.double(), exact, rtol=1e-5, atol=0.0)

@@ -1,0 +1,65 @@
+"""Several outputs are fitted as models of one output each are."""
+
+from typing import Any
+
+import pytest
+import torch
+from botorch.fit import fit_gpytorch_mll
+from botorch.models.transforms.input import Warp
+from gpytorch.kernels import MaternKernel
+from sparse_model_cases import make_mll
+from torch import Tensor
+
+from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.models.fit.outputs_apart import outputs_apart
+
+N = 520
+SHORT: dict[str, Any] = {"optimizer_kwargs": {"options": {"maxiter": 3}}}
+
+
+def data(**tkwargs: Any) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(N, 2, generator=generator, dtype=torch.float64)
+    Y = torch.stack([(5 * X[:, 0]).sin(), X[:, 1].square() - X[:, 0]], dim=-1)
+    noise = torch.randn(N, 2, generator=generator, dtype=torch.float64)
+    Y = Y + noise * torch.tensor([0.05, 0.3])
+    return X.to(**tkwargs), Y.to(**tkwargs)
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+def test_as_models_of_their_own(batch_shape, double):
+    """Each output has the hyperparameters that its own model has."""
+    X, Y = data(**double)
+    X, Y = (t.expand(*batch_shape, *t.shape) for t in (X, Y))
+    model = SparseSingleTaskGP(X, Y)
+    fit_gpytorch_mll(make_mll(model), **SHORT)
+    for j in range(2):
+        alone = SparseSingleTaskGP(X, Y[..., j : j + 1])
+        fit_gpytorch_mll(make_mll(alone), **SHORT)
+        pairs = [
+            (model.likelihood.noise[..., j, :], alone.likelihood.noise),
+            (model.mean_module.constant[..., j], alone.mean_module.constant),
+            (
+                model.covar_module.lengthscale[..., j, :, :],
+                alone.covar_module.lengthscale,
+            ),
+        ]
+        for together, apart in pairs:
+            torch.testing.assert_close(together, apart.reshape(together.shape))
+    assert model.likelihood.noise.max() > 1.1 * model.likelihood.noise.min()
+    assert model.posterior(X[..., :3, :]).mean.isfinite().all()
+
+
+def test_where_outputs_share_something(double):
+    X, Y = data(**double)
+    warp = Warp(2, [0, 1], concentration0_prior=None, concentration1_prior=None)
+    kernel = MaternKernel(batch_shape=torch.Size([2]))
+    together = [
+        SparseSingleTaskGP(X, Y, input_transform=warp.to(**double)),
+        SparseSingleTaskGP(X, Y, covar_module=kernel.to(**double)),
+        SparseSingleTaskGP(X, Y[:, :1]),
+        SparseSingleTaskGP(X[:90], Y[:90]),
+        SparseSingleTaskGP(X, Y, learn_inducing_points=True),
+    ]
+    assert not any(outputs_apart(make_mll(model)) for model in together)
+    assert len(outputs_apart(make_mll(SparseSingleTaskGP(X, Y)))) == 2

@@ -218,8 +218,12 @@ def test_half_of_many_rows_begin(double, monkeypatch):
         return original(mll, num_rows)
 
     monkeypatch.setattr(exact_fit, "on_random_rows", counted)
-    fit(SparseSingleTaskGP(*rough(520, **double)), optimizer_kwargs=SHORT)
-    assert sizes == [300, 520]
+    model = SparseSingleTaskGP(*rough(520, **double))
+    fit(model)
+    assert sizes == [520, 300, 520]  # the first says that it is far
+    sizes.clear()
+    fit(model)
+    assert sizes == [520, 520]
 
 
 def test_the_bound_stands_in_where_the_exact_likelihood_fails(double, monkeypatch):

@@ -25,7 +25,7 @@ POINTED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 # A number and a unit behind it, which has no digits and is one word, such as mol % too.
 WITH_UNIT = re.compile(
     r"([+-]?\d[\d.,]*(?:[eE][+-]?\d+)?)\s*"
-    r"([^\W\d_][^\d\s]*(?:\s+%)?|[%\u2030\u00b0][^\d\s]*)"
+    r"([^\W\d_][^\d\s]*(?:\s+%)?|[%\u2030\u00b0$\u20ac\u00a3\u00a5][^\d\s]*)"
 )
 # Signs in units that look like others and mean the same.
 UNIT_SIGNS = str.maketrans({"\u00ba": "\u00b0", "\u02da": "\u00b0", "\u03bc": "\u00b5"})

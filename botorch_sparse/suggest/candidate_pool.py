@@ -34,6 +34,12 @@ MANY_ROWS = 20
 # A column of text with so many different texts for each row names the rows.
 NAMES_SHARE = 0.9
 
+# Names of lines that spreadsheets put below a table.
+SUMMARIES = frozenset(
+    "mean average avg max maximum min minimum sum total median std stdev sd "
+    "mittelwert mittel summe gesamt moyenne somme".split()
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Pool:
@@ -245,6 +251,7 @@ def read_pool(
     features, left_out = _features(text, labels, as_text)
     if key is not None:
         text.different(key)
+        _check_summaries(text, key)
     try:
         table = _table(features)
     except InputDataError as error:
@@ -293,6 +300,17 @@ def _table(features: Mapping[str, Sequence[str] | Matrix]) -> CandidateTable:
     with warnings.catch_warnings():  # the report names columns that look odd
         warnings.simplefilter("ignore", InputDataWarning)
         return CandidateTable.from_columns(features)
+
+
+def _check_summaries(text: TextTable, key: str) -> None:
+    """Check that no line sums up the others, such as a mean below a table."""
+    for row, cell in enumerate(text.columns[key]):
+        if cell.lower().rstrip(":.") in SUMMARIES:
+            reason = (
+                f"{short_repr(cell)} looks like a summary of other lines; take the "
+                "line out, or give it another name if it is a candidate."
+            )
+            raise text.error(row, key, reason)
 
 
 def _features(

@@ -25,8 +25,14 @@ UNREADABLE = (
     *(KeyError, ValueError, TypeError, OSError, EOFError),
     *(ParseError, zlib.error, zipfile.BadZipFile),
 )
-# Parts of number formats that are written as they stand: no per cent.
+# Parts of number formats that are written as they stand: no per cent; and those that
+# are a text or a currency, up to the format of other signs.
 LITERAL = re.compile(r'"[^"]*"|\\.|\[[^\]]*\]')
+FIRST_FORMAT = re.compile(r'(?:"[^"]*"|\\.|[^;"])*')
+WRITTEN = re.compile(
+    r'"([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|([$\u20ac\u00a3\u00a5])|[_*].'
+)
+UNIT_SIGN = re.compile(r"[^\W\d_]|[%\u2030\u00b0$\u20ac\u00a3\u00a5]")
 # A formula in the XML of a sheet.
 FORMULA = re.compile(rb"<(?:\w+:)?f[\s/>]")
 AN_HOUR = timedelta(hours=1)
@@ -60,8 +66,9 @@ class Records:
 def read_workbook(content: bytes, name: str, decimal: str = ".") -> Records:
     """The records of the first visible sheet that has cells.
 
-    Cells with a number format in per cent are text such as `48%`. Times and durations
-    are hours, such as `1.5 h`. Numbers are written with the decimal mark.
+    Cells with a number format in per cent are text such as `48%`, and those that are
+    shown with a unit or a currency have it. Times and durations are hours, such as `1.5
+    h`. Numbers are written with the decimal mark.
 
     Raises:
         InputDataError: If the workbook cannot be read, has cells in hidden sheets
@@ -90,10 +97,16 @@ def read_workbook(content: bytes, name: str, decimal: str = ".") -> Records:
     notes = [f"sheet {short_repr(sheet.title)}"] * bool(unread)
     frame, has_times = _texts(sheet, decimal)
     faults: dict[int, str] = {}
-    for place, fault in (*_errors(sheet), *_unsaved(content, name, sheet)):
+    found = (*_merged(sheet), *_errors(sheet), *_unsaved(content, name, sheet))
+    for place, fault in found:
         faults.setdefault(place, fault)
     _check_hidden(sheet, frame, name)
     notes += ["times and durations as hours"] * has_times
+    if struck := _struck_out(sheet):
+        unread.append(
+            f"cells that are struck out count as the others: {short_list(struck, 3)}; "
+            "empty them if they are not to count"
+        )
     return Records(frame, notes, unread, faults)
 
 
@@ -153,7 +166,8 @@ def _text(cell: Any) -> str:
         if _is_percent(cell.number_format):
             return f"{_plain(Decimal(f'{value:.{DIGITS}g}').scaleb(2))}%"
         is_whole = isinstance(value, int) or value.is_integer()
-        return str(int(value) if is_whole and abs(value) < 2**53 else value)
+        text = str(int(value) if is_whole and abs(value) < 2**53 else value)
+        return f"{text} {_unit(cell.number_format)}".rstrip()
     if isinstance(value, time):
         value = datetime.combine(date.min, value) - datetime.min
     if isinstance(value, timedelta):
@@ -175,6 +189,43 @@ def _plain(value: Decimal) -> str:
 def _is_percent(number_format: str) -> bool:
     """Whether cells of a number format are shown in per cent."""
     return "%" in LITERAL.sub("", number_format)
+
+
+@cache
+def _unit(number_format: str) -> str:
+    """The unit or currency that cells of a number format are shown with; or nothing."""
+    first = FIRST_FORMAT.match(number_format)
+    found = WRITTEN.findall(first[0] if first else "")
+    unit = "".join("".join(parts) for parts in found).replace(" ", "")
+    return unit if UNIT_SIGN.search(unit) else ""
+
+
+def _struck_out(sheet: Any) -> list[str]:
+    """The places of filled cells that are struck out."""
+    styles = dict[int, bool]()
+    places = list[str]()
+    for cells in sheet.iter_rows(min_row=1, min_col=1):
+        for cell in cells:
+            if cell.value is None or not cell.has_style:
+                continue
+            style = cell.style_id
+            if style not in styles:
+                styles[style] = bool(cell.font.strike)
+            if styles[style]:
+                places.append(cell.coordinate)
+    return places
+
+
+def _merged(sheet: Any) -> Iterator[tuple[int, str]]:
+    """Columns of cells that are merged with the one above, by their places."""
+    for cells in sheet.merged_cells.ranges:
+        if cells.max_row > cells.min_row:
+            for place in range(cells.min_col - 1, cells.max_col):
+                yield (
+                    place,
+                    f"cells {cells.coord} are merged, so that only the first of them "
+                    "has a value; unmerge them, and fill in each",
+                )
 
 
 def _errors(sheet: Any) -> Iterator[tuple[int, str]]:

@@ -111,7 +111,9 @@ def check_one_unit(text: TextTable, column: str, remedy: str = "") -> None:
         return
     num, unit = max(known)
     is_alone = len(known) == 1 and any(map(sets_unit_apart, cells))
-    if num <= (ONE_UNIT_ALONE if is_alone else ONE_UNIT_SHARE) * units.total():
+    is_outcome = not remedy and None not in units  # which is no category
+    share = 0.0 if is_outcome else ONE_UNIT_ALONE if is_alone else ONE_UNIT_SHARE
+    if num <= share * units.total():
         return
     row = next(
         i for i, x in enumerate(cells) if not has_no_value(x) and unit_of(x) != unit

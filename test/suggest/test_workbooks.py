@@ -13,6 +13,7 @@ pytest.importorskip("openpyxl")
 
 import openpyxl
 from botorch.exceptions import InputDataError
+from openpyxl.styles import Font
 
 from botorch_sparse.suggest.csv_reader import read_table
 
@@ -24,8 +25,16 @@ SHOWN: list[tuple[Any, str, str]] = [
     (-0.005, "0%;[Red]-0%", "-0.5%"),
     (1, "0%", "100%"),
     (1e-7, "0%", "0.00001%"),
-    (48, '0"%"', "48"),
-    (48, r"0\%", "48"),
+    (48, '0"%"', "48 %"),
+    (48, r"0\%", "48 %"),
+    (555, '0" mg"', "555 mg"),
+    (1.11, '0.00" g";-0.00" g"', "1.11 g"),
+    (1950, "[$\u20ac-407]\\ #,##0.00", "1950 \u20ac"),
+    (1250.5, "$#,##0.00", "1250.5 $"),
+    (12, '_-* #,##0.00\\ "\u20ac"_-', "12 \u20ac"),
+    (7, "[Red]0;[Blue]-0", "7"),
+    (7, r"0\ ;\-0\ ", "7"),
+    (7, "0.00E+00", "7"),
     (0.48, "0.00", "0.48"),
     ("48", "0%", "48"),
     (True, "0%", "True"),
@@ -168,3 +177,34 @@ def test_a_formula_that_gives_an_empty_text_is_empty(tmp_path: Path) -> None:
     table.check_cells(["x"])
     with pytest.raises(InputDataError, match="column 'x': cell B3 holds a formula"):
         read_table(written).check_cells(["x"])
+
+
+def test_units_of_number_formats_are_units(lab: Laboratory, tmp_path: Path) -> None:
+    """What is shown in two units is not taken as one."""
+    table = [["id", "loss"], ["c1", 555], ["c2", 1.11], ["c3", 480]]
+    formats = {"B2": '0" mg"', "B3": '0.00" g"', "B4": '0" mg"'}
+    path = workbook(tmp_path / "m.xlsx", table, **formats)
+    assert "'1.11 g' is not in 'mg', as most cells" in lab.refused("--results", path)
+    workbook(path, table, **{place: '0" mg"' for place in formats})
+    assert "numbers from 1.11 to 555 mg" in lab("--results", path).said
+
+
+def test_struck_out_and_merged_cells(lab: Laboratory, tmp_path: Path) -> None:
+    path = workbook(tmp_path / "s.xlsx", [["id", "loss"], ["c1", 3], ["c2", 4]])
+    book = openpyxl.load_workbook(path)
+    book.active["B3"].font = Font(strike=True)
+    book.save(path)
+    said = lab("--results", path).said
+    assert "cells that are struck out count as the others: 'B3'; empty" in said
+    book.active.merge_cells("B2:B3")
+    book.save(path)
+    assert "cells B2:B3 are merged" in lab.refused("--results", path)
+    assert "cells B2:B3 are merged" in lab.refused("--results", path, "--skip-empty")
+
+
+@pytest.mark.parametrize("word", ["Mean", "MAX", "Total:", "Summe"])
+def test_lines_that_sum_up_are_no_candidates(word: str, lab: Laboratory) -> None:
+    lines = lab.pool.read_text().splitlines()
+    features = lines[-1].partition(",")[2]
+    lab.pool.write_text("\n".join([*lines, f"{word},{features}"]) + "\n")
+    assert "looks like a summary of other lines" in lab.refused()

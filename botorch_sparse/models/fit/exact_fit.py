@@ -2,7 +2,7 @@
 
 The collapsed bound explains by noise what few inducing points leave over. The exact
 likelihood has no such bias, at O(n^3) an evaluation. So up to `MOST_EXACT` rows it is
-what is fitted, of half of the rows first where they are many: most steps are there.
+what is fitted, of `FIRST_ROWS` first where they are more: most steps are there.
 Beyond, that of some random rows is a rival of the bound of all. Which of the two serves
 a data set is seen on observations that are left out, all outputs together.
 

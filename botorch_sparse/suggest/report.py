@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from botorch_sparse.argument_checks import short_list, short_repr
-from botorch_sparse.command_line.csv_cells import number, spelling_form
+from botorch_sparse.command_line.csv_cells import is_blank, number, spelling_form
 from botorch_sparse.strategies import History, Objective
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
 from botorch_sparse.suggest.csv_reader import TextTable
@@ -17,7 +17,7 @@ from botorch_sparse.suggest.odd_values import kelvin_among, notes_on, notes_on_o
 from botorch_sparse.suggest.outcome_options import Outcome, kind_of
 from botorch_sparse.suggest.proposed_rows import ProposedRows
 from botorch_sparse.suggest.result_checks import unused_columns
-from botorch_sparse.suggest.results import Results
+from botorch_sparse.suggest.results import Results, rounded_notes
 from botorch_sparse.suggest.selection import Selection
 from botorch_sparse.suggest.written_numbers import mixed_units
 
@@ -37,6 +37,10 @@ FRONT_ROW = "front: "
 COUNTS = re.compile(
     r"(^|[\W_])(id|index|idx|no|nr|num|number|sample|row)([\W_]|$)|#", re.IGNORECASE
 )
+# Cells that spreadsheets and this program take for numbers, and that may be names.
+LEADING_ZERO, WITH_EXPONENT = re.compile(r"0\d+"), re.compile(r"\d+[eE]\d+")
+CODE = re.compile(r"\d+([eE]\d+)?")
+A_TIME = re.compile(r"\d{1,3}:\d{2}(:\d{2})?")
 # Names of columns that no number measures.
 SUBSTANCES = re.compile(
     r"(catalyst|ligand|solvent|base|acid|additive|reagent|salt|metal|precursor|type"
@@ -174,6 +178,8 @@ def result_lines(pool: Pool, results: Results) -> Iterator[str]:
             *notes_on_outcome(outcome, each.tolist(), at, points, others),
         ):
             yield f"note: {note}."
+    for note in rounded_notes(results.told):
+        yield f"note: {note}."
     for file, names in unused.items():
         if names:
             yield f"read: {file}: not used: {short_list(names, 8)}."
@@ -259,7 +265,14 @@ def _counts_rows(pool: Pool, column: str) -> bool:
 
 
 def _unit_notes(pool: Pool, column: str) -> Iterator[str]:
-    """A note on a column of text whose cells are numbers with different units."""
+    """A note on a column of text whose cells are times, or have different units."""
+    cells = {cell for cell in pool.text.columns[column] if not is_blank(cell)}
+    if cells and all(map(A_TIME.fullmatch, cells)):
+        yield (
+            f"note: {pool.text.name}: the times in column {short_repr(column)}, such "
+            f"as {short_repr(min(cells))}, were read as categories, whose order is "
+            "lost. Write numbers of minutes or hours, or declare the column as --text."
+        )
     if units := mixed_units(pool.text.columns[column]):
         yield (
             f"note: {pool.text.name}: numbers in column {short_repr(column)} have "
@@ -282,9 +295,20 @@ def _kelvin_notes(pool: Pool, column: str) -> Iterator[str]:
 
 
 def _may_be_codes(pool: Pool, column: str) -> bool:
-    """Whether a feature has the name of a substance, and numbers 1, 2, 3, ..."""
+    """Whether numbers of a feature may be names.
+
+    It has the name of a substance, and numbers 1, 2, 3, ...; or cells such as 0012, or
+    2E3 among others that are written without an exponent.
+    """
     values = pool.features[column]
-    if isinstance(values, list) or not SUBSTANCES.fullmatch(column):
+    if isinstance(values, list):
+        return False
+    cells = pool.text.columns[column]
+    if any(map(LEADING_ZERO.fullmatch, cells)):
+        return True
+    if 0 < sum(map(bool, map(WITH_EXPONENT.fullmatch, cells))) < len(cells):
+        return all(map(CODE.fullmatch, cells))
+    if not SUBSTANCES.fullmatch(column):
         return False
     kinds = np.unique(values)
     return len(kinds) > 2 and bool((np.diff(kinds) == 1).all() and kinds[0] in (0, 1))

@@ -201,3 +201,37 @@ def test_kelvin_among_degrees_celsius(lab: Laboratory) -> None:
     lab.write("pool.csv", "id,T|a,25|b,80|c,298|d,353|e,50")
     said = lab().said
     assert "column 'T' has 298, 353, which are other numbers of it and 273" in said
+
+
+def test_an_export_that_rounds(lab: Laboratory) -> None:
+    """A later file with results of an earlier one, and fewer digits."""
+    first = lab.write("a.csv", "id,loss|c1,68.03|c2,41.26|c3,55.51|c4,12.7")
+    later = lab.write("b.csv", "id,loss|c1,68|c2,41|c3,56|c4,31|c5,3")
+    said = lab("--results", first, later).said
+    assert f"3 results of {later} are those of {first} with other digits" in said
+    repeats = lab.write("b.csv", "id,loss|c1,67.1|c2,41|c3,57|c4,12|c5,3")
+    assert "other digits" not in lab("--results", first, repeats).said
+
+
+@pytest.mark.parametrize(
+    "cells, is_code",
+    [
+        (["0012", "0100", "7"], True),
+        (["2E3", "1000", "12"], True),
+        (["2E3", "1E4", "5e2"], False),
+        (["1.5e3", "2E3", "12"], False),
+        (["0.5", "0", "10"], False),
+    ],
+)
+def test_numbers_that_may_be_names(
+    lab: Laboratory, cells: list[str], is_code: bool
+) -> None:
+    rows = [f"c{i},{i}.5,{cells[i % 3]}" for i in range(9)]
+    lab.write("pool.csv", "|".join(["id,heat,lot", *rows]))
+    assert ("If its numbers are codes" in lab().said) == is_code
+
+
+def test_times_as_text(lab: Laboratory) -> None:
+    rows = [f"c{i},{i}.5,{i % 3}:30" for i in range(9)]
+    lab.write("pool.csv", "|".join(["id,heat,duration", *rows]))
+    assert "the times in column 'duration', such as '0:30'" in lab().said

@@ -34,6 +34,8 @@ MANY_ROWS = 20
 # A column of text with so many different texts for each row names the rows.
 NAMES_SHARE = 0.9
 
+# What stands for the cell above.
+DITTO = frozenset(["dito", "ditto", "idem", "do.", '"', "''", "\u2033", "\u3003"])
 # Names of lines that spreadsheets put below a table.
 SUMMARIES = frozenset(
     "mean average avg max maximum min minimum sum total median std stdev sd "
@@ -355,6 +357,9 @@ def _check_spelling(text: TextTable, name: str, values: Matrix | list[str]) -> N
         return
     seen: dict[Hashable, str] = {}
     for kind in dict.fromkeys(values):
+        if kind.casefold() in DITTO:
+            reason = f"{short_repr(kind)} stands for the cell above; write it out."
+            raise text.error(values.index(kind), name, reason)
         if (other := seen.setdefault(spelling_form(kind), kind)) != kind:
             line = text.lines[values.index(other)]
             in_what = spelling_difference(kind, other)

@@ -156,7 +156,7 @@ def notes_on_outcome(
         others: `n` cells of each column that is not used.
     """
     column = short_repr(outcome.name)
-    if isinstance(outcome, Objective) and (odd := fractions_among(values)):
+    if odd := fractions_among(values):
         shown = [f"{values[i]:.6g} ({line_of(i)})" for i in odd]
         yield (
             f"{column} has {short_list(shown, 3, show=str)}: fractions among per "

@@ -5,13 +5,13 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree.ElementTree import ParseError
 
 import numpy as np
@@ -25,14 +25,18 @@ UNREADABLE = (
     *(KeyError, ValueError, TypeError, OSError, EOFError),
     *(ParseError, zlib.error, zipfile.BadZipFile),
 )
-# Parts of number formats that are written as they stand: no per cent; and those that
-# are a text or a currency, up to the format of other signs.
-LITERAL = re.compile(r'"[^"]*"|\\.|\[[^\]]*\]')
-FIRST_FORMAT = re.compile(r'(?:"[^"]*"|\\.|[^;"])*')
-WRITTEN = re.compile(
-    r'"([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|([$\u20ac\u00a3\u00a5])|[_*].'
+# What number formats write as it stands, currencies included; what they leave a gap
+# for or fill with; and where a part ends.
+PIECE = re.compile(
+    r'"(?P<quoted>[^"]*)"|\\(?P<escaped>.)|\[\$(?P<currency>[^\]-]*)[^\]]*\]'
+    r"|(?P<bracket>\[[^\]]*\])|[_*].|(?P<end>;)|(?P<sign>[$\u20ac\u00a3\u00a5])|(?P<rest>.)"
 )
 UNIT_SIGN = re.compile(r"[^\W\d_]|[%\u2030\u00b0$\u20ac\u00a3\u00a5]")
+# Signs before a number that change what it says.
+BOUNDS = re.compile(r"[<>~\u2248\u2264\u2265\u2039\u203a\u00b1\u2212\u2013-]")
+SUPERSCRIPT = str.maketrans(
+    "0123456789", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
+)
 # A formula in the XML of a sheet.
 FORMULA = re.compile(rb"<(?:\w+:)?f[\s/>]")
 AN_HOUR = timedelta(hours=1)
@@ -66,9 +70,8 @@ class Records:
 def read_workbook(content: bytes, name: str, decimal: str = ".") -> Records:
     """The records of the first visible sheet that has cells.
 
-    Cells with a number format in per cent are text such as `48%`, and those that are
-    shown with a unit or a currency have it. Times and durations are hours, such as `1.5
-    h`. Numbers are written with the decimal mark.
+    Cells are as their number formats show them: `48%`, `555 mg`, `<5`, or words. Times
+    and durations are hours, such as `1.5 h`. Numbers are written with the decimal mark.
 
     Raises:
         InputDataError: If the workbook cannot be read, has cells in hidden sheets
@@ -123,7 +126,9 @@ def _opened(content: bytes, name: str, *, computed: bool) -> Any:
     with warnings.catch_warnings():  # of styles that it does not know
         warnings.simplefilter("ignore", UserWarning)
         try:
-            return load_workbook(io.BytesIO(content), data_only=computed)
+            return load_workbook(
+                io.BytesIO(content), data_only=computed, rich_text=True
+            )
         except UNREADABLE as error:
             raise InputDataError(
                 f"{name} is an archive, and no .xlsx that can be read; save the table "
@@ -163,11 +168,9 @@ def _text(cell: Any) -> str:
     if value is None or cell.data_type == ERROR:
         return ""
     if isinstance(value, float | int) and not isinstance(value, bool):
-        if _is_percent(cell.number_format):
-            return f"{_plain(Decimal(f'{value:.{DIGITS}g}').scaleb(2))}%"
-        is_whole = isinstance(value, int) or value.is_integer()
-        text = str(int(value) if is_whole and abs(value) < 2**53 else value)
-        return f"{text} {_unit(cell.number_format)}".rstrip()
+        return _number_text(value, cell.number_format)
+    if isinstance(value, list):  # of parts with fonts of their own
+        return "".join(map(_part_text, value))
     if isinstance(value, time):
         value = datetime.combine(date.min, value) - datetime.min
     if isinstance(value, timedelta):
@@ -185,19 +188,84 @@ def _plain(value: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-@cache
-def _is_percent(number_format: str) -> bool:
-    """Whether cells of a number format are shown in per cent."""
-    return "%" in LITERAL.sub("", number_format)
+def _part_text(part: Any) -> str:
+    """A part of a cell; digits that are raised, such as a footnote's, stay so."""
+    font = getattr(part, "font", None)
+    is_raised = font is not None and font.vertAlign == "superscript"
+    return str(part).translate(SUPERSCRIPT) if is_raised else str(part)
+
+
+def _number_text(value: float, number_format: str) -> str:
+    """A number in full, with what its format writes before and behind it."""
+    parts = _parts(number_format)
+    place = 1 if value < 0 else 2 if value == 0 else 0
+    part = parts[place if place < len(parts) else 0]
+    if part.words is not None:
+        return part.words
+    if part.is_percent:
+        return f"{_plain(Decimal(f'{value:.{DIGITS}g}').scaleb(2))}%"
+    text = str(
+        int(value) if float(value).is_integer() and abs(value) < 2**53 else value
+    )
+    if part.thousands:
+        exact = Decimal(f"{value:.{DIGITS}g}").scaleb(-3 * part.thousands)
+        text = _plain(exact)
+    bound = part.bound if value > 0 else ""
+    return f"{bound}{text} {part.unit}".rstrip()
+
+
+class _Part(NamedTuple):
+    """How a part of a number format shows the numbers that it is for.
+
+    Attributes:
+        is_percent: Whether they are shown in per cent.
+        thousands: How often they are divided by a thousand.
+        bound: A sign before them, such as `<`; or nothing.
+        unit: A unit or a currency; or nothing.
+        words: What is shown in their place; None for the numbers.
+    """
+
+    is_percent: bool = False
+    thousands: int = 0
+    bound: str = ""
+    unit: str = ""
+    words: str | None = None
 
 
 @cache
-def _unit(number_format: str) -> str:
-    """The unit or currency that cells of a number format are shown with; or nothing."""
-    first = FIRST_FORMAT.match(number_format)
-    found = WRITTEN.findall(first[0] if first else "")
-    unit = "".join("".join(parts) for parts in found).replace(" ", "")
-    return unit if UNIT_SIGN.search(unit) else ""
+def _parts(number_format: str) -> tuple[_Part, ...]:
+    """The parts of a format, for numbers above, below and at 0.
+
+    Conditions of one's own are not looked at: one part is for all numbers then.
+    """
+    parts = list[list[re.Match[str]]]([[]])
+    for piece in PIECE.finditer(number_format):
+        if piece["bracket"] and piece["bracket"][1] in "<>=":
+            return (_Part(),)
+        if piece["end"]:
+            parts.append([])
+        else:
+            parts[-1].append(piece)
+    return tuple(map(_part_of, parts))
+
+
+def _part_of(pieces: Sequence[re.Match[str]]) -> _Part:
+    """One part of a format."""
+    names = ("quoted", "escaped", "currency", "sign")
+    written = [next((p[n] for n in names if p[n]), "") for p in pieces]
+    code = "".join(p["rest"] or " " for p in pieces)
+    if not (digits := re.search(r"[0#?]", code)):
+        is_number = bool(re.search(r"[A-Za-z@]", code))  # General, text, dates
+        return _Part() if is_number else _Part(words="".join(written).strip())
+    unit = "".join(written).replace(" ", "")
+    before = "".join(written[: digits.start()]) + code[: digits.start()].strip()
+    commas = re.search(r"[0#?](,+)(?![0#?.,])", code)
+    return _Part(
+        is_percent="%" in code,
+        thousands=len(commas[1]) if commas else 0,
+        bound="".join(BOUNDS.findall(before)),
+        unit=BOUNDS.sub("", unit) if UNIT_SIGN.search(unit) else "",
+    )
 
 
 def _struck_out(sheet: Any) -> list[str]:

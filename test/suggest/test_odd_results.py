@@ -235,3 +235,18 @@ def test_times_as_text(lab: Laboratory) -> None:
     rows = [f"c{i},{i}.5,{i % 3}:30" for i in range(9)]
     lab.write("pool.csv", "|".join(["id,heat,duration", *rows]))
     assert "the times in column 'duration', such as '0:30'" in lab().said
+
+
+def test_fractions_of_a_constraint(lab: Laboratory) -> None:
+    impurity = [0.041, 0.052, 0.101, 4.5, 2.2, 10.1, 6.0, 3.3]
+    rows = [f"c{i},{i},{each}" for i, each in enumerate(impurity)]
+    told = lab.write("m.csv", "|".join(["id,loss,dirt", *rows]))
+    said = lab("--results", told, "--constraint", "dirt<=5").said
+    assert "note: 'dirt' has 0.041" in said and "fractions among per cents?" in said
+
+
+@pytest.mark.parametrize("mark", ["dito", "Ditto", "idem", "\u3003"])
+def test_what_stands_for_the_cell_above(lab: Laboratory, mark: str) -> None:
+    rows = [f"c{i},{i},{mark if i == 3 else 'ab'[i % 2]}" for i in range(9)]
+    lab.write("pool.csv", "|".join(["id,heat,solvent", *rows]))
+    assert f"'{mark}' stands for the cell above" in lab.refused()

@@ -13,6 +13,8 @@ pytest.importorskip("openpyxl")
 
 import openpyxl
 from botorch.exceptions import InputDataError
+from openpyxl.cell.rich_text import CellRichText, TextBlock
+from openpyxl.cell.text import InlineFont
 from openpyxl.styles import Font
 
 from botorch_sparse.suggest.csv_reader import read_table
@@ -32,6 +34,19 @@ SHOWN: list[tuple[Any, str, str]] = [
     (1950, "[$\u20ac-407]\\ #,##0.00", "1950 \u20ac"),
     (1250.5, "$#,##0.00", "1250.5 $"),
     (12, '_-* #,##0.00\\ "\u20ac"_-', "12 \u20ac"),
+    (1600, '#,##0.0,"k\u20ac"', "1.6 k\u20ac"),
+    (2_500_000, '0.0,,"M"', "2.5 M"),
+    (0, '0.0;-0.0;"not measured"', "not measured"),
+    (3.5, '0.0;-0.0;"not measured"', "3.5"),
+    (5, '"<"0.0', "<5"),
+    (2, '">"0.0" %"', ">2 %"),
+    (40, '"\u2013"0', "\u201340"),
+    (-40, "0;-0", "-40"),
+    (-40, r"0;\-0", "-40"),
+    (57, '"ca. "0', "57 ca."),
+    (1234.5, '_-* #,##0.00_-;-* #,##0.00_-;_-* "-"??_-', "1234.5"),
+    (0, '_-* #,##0.00_-;-* #,##0.00_-;_-* "-"??_-', "0"),
+    (150, '[>100]"high";0', "150"),
     (7, "[Red]0;[Blue]-0", "7"),
     (7, r"0\ ;\-0\ ", "7"),
     (7, "0.00E+00", "7"),
@@ -208,3 +223,13 @@ def test_lines_that_sum_up_are_no_candidates(word: str, lab: Laboratory) -> None
     features = lines[-1].partition(",")[2]
     lab.pool.write_text("\n".join([*lines, f"{word},{features}"]) + "\n")
     assert "looks like a summary of other lines" in lab.refused()
+
+
+def test_raised_digits_are_no_digits(lab: Laboratory, tmp_path: Path) -> None:
+    """A footnote's mark makes 4 a text, and not 42."""
+    path = workbook(tmp_path / "s.xlsx", [["id", "loss"], ["c1", 3], ["c2", 4]])
+    book = openpyxl.load_workbook(path)
+    raised = TextBlock(InlineFont(vertAlign="superscript"), "2")
+    book.active["B3"].value = CellRichText("4", raised)
+    book.save(path)
+    assert "'4\u00b2' is no number" in lab.refused("--results", path)

@@ -276,13 +276,14 @@ def test_points_of_another_width_are_refused(kind, width, double):
     ucb = BatchUpperConfidenceBound(model, 4.0)
     qucb = qBatchUpperConfidenceBound(model, 4.0)
     bound = GlobalLocal(model, torch.rand(2, 3, **double))
+    local = LocalRatioBound(model, bound.X_batch)  # which looks at any domain
     calls = [
         (ucb, few[:, None]),
         (qucb, few[:, None]),
         (bound, few[:, None]),
         (bound.add, few),
-        (lambda X: bound.maximum(choices=X), many),
-        (lambda X: bound.maximum(bounds=X), box),
+        (lambda X: local.maximum(choices=X), many),
+        (lambda X: local.maximum(bounds=X), box),
         *((each.set_X_pending, few) for each in (ucb, qucb, bound)),
         *((partial(adaptive, each), box) for each in (ucb, qucb)),
         *((partial(BoxBatch, each, None), box) for each in (ucb, qucb)),

@@ -490,7 +490,7 @@ def test_ctrl_c_while_an_executor_works() -> None:
 
     def evaluate(index: Tensor) -> float:
         calls.append(1)
-        if len(calls) < 3:
+        if len(calls) != 3:  # a second signal would end pytest
             return 1.0
         while len(strategy.history) < 2:
             time.sleep(1e-3)

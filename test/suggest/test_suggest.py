@@ -289,7 +289,7 @@ NOTED: list[tuple[Table | None, Table | None, str, list[str]]] = [
     ]),
     (LOTS, None, "id", [
         "note: {pool}: column 'lot' is left out: it has 30 different texts in 30 rows, the ",
-        "first 'L26-01'", "--text 'lot'", "not column 'plate'",
+        "first 'L26-01'", "--text 'lot'", "codes, declare it as --text 'plate'",
     ]),
     (LOTS, None, "id --text lot --text plate", ["not note:"]),
     (LOTS, None, "id --ignore lot --text plate", ["not note:"]),

@@ -38,7 +38,7 @@ from torch import Tensor
 
 from benchmarks.outcome_problems import load_outcomes
 from benchmarks.pools import available
-from benchmarks.store import Record, Store
+from benchmarks.store import Record, Store, run_or_report
 from botorch_sparse.demo.datasets import load_table
 from botorch_sparse.models import SparseSingleTaskGP
 
@@ -308,11 +308,7 @@ def plot(store: Store, args: argparse.Namespace) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is not stored yet, and print the table."""
     args = _parse(arguments)
-    store = Store(args.report or args.store)
-    if args.report is None:
-        run_all(store, args)
-    print(report(store, args).strip())
-    print(f"\n{store.made(store.records)}")
+    store = run_or_report(args, run_all, report)
     if args.plot is not None:
         plot(store, args)
 

@@ -46,7 +46,7 @@ from scipy.stats import mannwhitneyu
 
 from benchmarks.paper_problems import NUM_LAYERS, text_columns
 from benchmarks.pools import available
-from benchmarks.store import Record, Store
+from benchmarks.store import Record, Store, run_or_report
 from botorch_sparse.suggest.suggest_command import main as suggest_main
 
 ROUNDS, BATCH = 5, 8
@@ -327,11 +327,7 @@ def exactly_random(size: int) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is not stored yet, and print the tables."""
     args = _parse(arguments)
-    store = Store(args.report or args.store)
-    if args.report is None:
-        run_all(store, args)
-    print(report(store, args).strip())
-    print(f"\n{store.made(store.records)}")
+    run_or_report(args, run_all, report)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

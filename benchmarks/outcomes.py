@@ -30,7 +30,7 @@ from benchmarks.boxes import cell, seen
 from benchmarks.outcome_methods import METHODS, REFERENCE_POINTS, Run
 from benchmarks.outcome_problems import BOXES, TABLES, load_outcomes
 from benchmarks.pools import available
-from benchmarks.store import Store
+from benchmarks.store import Store, run_or_report
 
 AT = (50, 100, 200, 500, 1000, 2000)
 COMPARED_AT = (100, 200)  # and at the end
@@ -200,11 +200,7 @@ def _share_of_time(own: list[Record], exact: list[Record] | None) -> str:
 def main(arguments: list[str] | None = None) -> None:
     """Run what is not stored yet, and print the tables."""
     args = _parse(arguments)
-    store = Store(args.report or args.store)
-    if args.report is None:
-        run_all(store, args)
-    print(report(store, args).strip())
-    print(f"\n{store.made(store.records)}")
+    run_or_report(args, run_all, report)
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -1,11 +1,12 @@
 """Finished runs in a JSON file, each with when, where and from which commit it was."""
 
+import argparse
 import gzip
 import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,23 @@ class Store:
             if key in self.records
         }
         return "\n".join(sorted(found)) or "nothing is stored"
+
+
+def run_or_report(
+    args: argparse.Namespace,
+    run_all: Callable[[Store, argparse.Namespace], None],
+    report: Callable[[Store, argparse.Namespace], str],
+) -> Store:
+    """Run what is not stored in `args.store`, or read `args.report`; print its tables.
+
+    Below them stands where the records are from.
+    """
+    store = Store(args.report or args.store)
+    if args.report is None:
+        run_all(store, args)
+    print(report(store, args).strip())
+    print(f"\n{store.made(store.records)}")
+    return store
 
 
 def read_json(path: Path) -> Any:

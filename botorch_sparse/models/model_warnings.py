@@ -53,8 +53,7 @@ class ModelWarnings:
                 f"log likelihood of {gap.num_observations} random observations is "
                 f"{gap.per_observation:.2g} below its optimum, for each of them. More "
                 "inducing points during the fit come closer, at a higher cost: set "
-                "model.max_fit_inducing_points, now 256 by default, to 1000 and fit "
-                "again.",
+                "model.max_fit_inducing_points to more, such as 1000, and fit again.",
             )
 
     def exact_prior(self, n: int) -> None:

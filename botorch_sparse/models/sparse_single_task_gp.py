@@ -180,7 +180,7 @@ class SparseSingleTaskGP(SingleTaskGP):
     max_fit_inducing_points: ClassVar[int | None] = 256
 
     _state = SparseState()
-    _likelihood_gap: LikelihoodGap | None = None  # of the last fit
+    _likelihood_gap: LikelihoodGap | None = None  # of a fit to these data
 
     def __init__(
         self,
@@ -498,6 +498,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         if raw is not None:
             self._original_train_inputs = raw
         self._state = SparseState(self._state.chosen)
+        self._likelihood_gap = None
 
     def _raw_of(self, inputs: Tensor | Sequence[Tensor] | None) -> Tensor | None:
         """New training inputs in eval mode before the transform; None if known."""
@@ -620,6 +621,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         chosen = InducingSet(raw_inputs(model), None, points, stays=True)
         posterior = model._with_own_modules(posterior, self)
         model._state = SparseState(chosen, posterior, model.train_targets)
+        model._likelihood_gap = None
         return model
 
     def _with_own_modules(

@@ -347,7 +347,7 @@ def _features(
 def _values(text: TextTable, name: str) -> Matrix | list[str]:
     """The cells of a feature as numbers or texts, whose numbers are written alike."""
     check_marks(text, name)
-    check_one_unit(text, name, ", or declare the column as --text")
+    check_one_unit(text, name, may_be_text=True)
     return text.values(name)
 
 

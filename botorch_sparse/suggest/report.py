@@ -99,7 +99,7 @@ def column_lines(
         if _may_be_codes(pool, column):
             yield _code_note(pool, column)
         if column in pool.categories and column not in as_text:
-            yield from _unit_notes(pool, column)
+            yield from _order_notes(pool, column)
         num_kinds = len(pool.categories.get(column, ()))
         is_odd = num_kinds > FEW_CATEGORIES and 2 * num_kinds > num
         if column not in as_text and (is_odd or spec.is_odd(num)):
@@ -264,7 +264,7 @@ def _counts_rows(pool: Pool, column: str) -> bool:
     return bool((ordered == ordered[0].round() + np.arange(num)).all())
 
 
-def _unit_notes(pool: Pool, column: str) -> Iterator[str]:
+def _order_notes(pool: Pool, column: str) -> Iterator[str]:
     """A note on a column of text whose cells are times, or have different units."""
     cells = {cell for cell in pool.text.columns[column] if not is_blank(cell)}
     if cells and all(map(A_TIME.fullmatch, cells)):

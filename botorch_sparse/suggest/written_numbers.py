@@ -94,13 +94,13 @@ def _first_two(
     return None if first is None or other is None else (first, other)
 
 
-def check_one_unit(text: TextTable, column: str, remedy: str = "") -> None:
+def check_one_unit(text: TextTable, column: str, *, may_be_text: bool = False) -> None:
     """Check that numbers of which most have one unit all have it.
 
     Args:
         text: The file.
         column: One of its columns.
-        remedy: What can be done but to write all in one unit, in messages.
+        may_be_text: Whether the cells may be names; then a few may have another unit.
     """
     cells = text.columns[column]
     if all(cell[-1:].isdigit() for cell in cells):
@@ -111,13 +111,14 @@ def check_one_unit(text: TextTable, column: str, remedy: str = "") -> None:
         return
     num, unit = max(known)
     is_alone = len(known) == 1 and any(map(sets_unit_apart, cells))
-    is_outcome = not remedy and None not in units  # which is no category
-    share = 0.0 if is_outcome else ONE_UNIT_ALONE if is_alone else ONE_UNIT_SHARE
-    if num <= share * units.total():
+    share = ONE_UNIT_ALONE if is_alone else ONE_UNIT_SHARE
+    is_measured = not may_be_text and None not in units  # each a number with a unit
+    if num <= share * units.total() and not is_measured:
         return
     row = next(
         i for i, x in enumerate(cells) if not has_no_value(x) and unit_of(x) != unit
     )
+    remedy = ", or declare the column as --text" * may_be_text
     reason = (
         f"{short_repr(cells[row])} is not in {short_repr(unit)}, as most cells of "
         f"the column are; write all in one unit{remedy}."

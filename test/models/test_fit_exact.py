@@ -206,6 +206,10 @@ def test_all_rows_of_few_are_fitted_exactly(double):
         ]
     assert losses[0] > losses[1] - 10 * exact_fit.GAIN
     assert dict(model.summary().rows)["exact likelihood"] == "at its optimum"
+    more = model.eval().condition_on_observations(X[:2], Y[:2])
+    model.set_train_data(X, Y.squeeze(-1), strict=False)
+    for changed in (more, model):  # the fit was to other data
+        assert "exact likelihood" not in dict(changed.summary().rows)
 
 
 def test_half_of_many_rows_begin(double, monkeypatch):

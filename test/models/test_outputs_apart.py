@@ -6,6 +6,7 @@ import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.input import Warp
+from botorch.optim.closures import get_loss_closure_with_grads
 from gpytorch.kernels import MaternKernel
 from sparse_model_cases import make_mll
 from torch import Tensor
@@ -63,3 +64,19 @@ def test_where_outputs_share_something(double):
     ]
     assert not any(outputs_apart(make_mll(model)) for model in together)
     assert len(outputs_apart(make_mll(SparseSingleTaskGP(X, Y)))) == 2
+
+
+def test_a_closure_is_of_all_outputs(double):
+    """It fits the model that it was made for, and not parts of it."""
+    X, Y = data(**double)
+    mll = make_mll(SparseSingleTaskGP(X, Y, inducing_points=X[:9]))
+    evaluate, calls = get_loss_closure_with_grads(mll, dict(mll.named_parameters())), []
+
+    def closure() -> Any:
+        calls.append(1)
+        loss, grads = evaluate()
+        return loss.sum(), grads
+
+    before = mll.likelihood.noise.detach().clone()
+    fit_gpytorch_mll(mll, closure=closure, **SHORT)
+    assert calls and (mll.likelihood.noise != before).all()

@@ -6,7 +6,7 @@ what is fitted, of `FIRST_ROWS` first where they are more: most steps are there.
 Beyond, that of some random rows is a rival of the bound of all. Which of the two serves
 a data set is seen on observations that are left out, all outputs together.
 
-Fits begin with so many rows as can be had, not with few: on functions with little noise
+Fits begin with as many rows as can be had, not with few: on functions with little noise
 the optimum of 500 rows can lie in another basin, with ten times the noise, than that of
 1,500, and a fit of all that begins there stays there.
 """
@@ -160,6 +160,7 @@ def is_divisible(mll: MarginalLogLikelihood, options: Options) -> bool:
     named = {"parameters", "bounds", "callback", "timeout_sec"}
     return (
         type(mll.model.likelihood) in divisible
+        and options.get("closure") is None
         and options.get("closure_kwargs") is None
         and named.isdisjoint([*kwargs, *options])
     )

@@ -7,16 +7,19 @@ costs what all of them cost, and the last one to end decides how many there are.
 import torch
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 
+from botorch_sparse.models.inducing_points import EXACT_SIZE
+
 
 def outputs_apart(mll: MarginalLogLikelihood) -> list[MarginalLogLikelihood]:
     """The objectives of the outputs; none where they are to be fitted together.
 
     Outputs are independent where each parameter that is fitted is one of those that
-    BoTorch's `subset_output` divides: with the default modules. The exact GP is fitted
-    as BoTorch does it, and what learns inducing points has the same for all outputs.
+    BoTorch's `subset_output` divides: with the default modules. Few observations are
+    fitted as BoTorch does it, and learned inducing points are the same for all outputs.
     """
     model = mll.model
-    if model.num_outputs < 2 or model.is_exact or model.learn_inducing_points:
+    is_small = model.train_targets.shape[-1] <= EXACT_SIZE
+    if model.num_outputs < 2 or is_small or model.learn_inducing_points:
         return []
     known = getattr(model, "_subset_batch_dict", {})
     fitted = {name for name, p in model.named_parameters() if p.requires_grad}

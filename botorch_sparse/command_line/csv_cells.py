@@ -22,6 +22,8 @@ GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 GROUPED_BY_POINTS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+,\d+")
 # A number whose point may separate thousands where commas are decimal marks.
 POINTED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
+# A number whose digits are in groups of three, separated by spaces or apostrophes.
+SPACED = re.compile(r"[+-]?\d{1,3}([ '\u2019]\d{3})+([.,]\d*)?")
 # A number and a unit behind it, which has no digits and is one word, such as mol % too.
 WITH_UNIT = re.compile(
     r"([+-]?\d[\d.,]*(?:[eE][+-]?\d+)?)\s*"
@@ -153,11 +155,11 @@ def floats_of(cells: Sequence[str]) -> NDArray[np.float64] | None:
 
 
 def looks_like_number(cell: str) -> bool:
-    """Whether a cell is a number but for commas or an underscore, or is infinite."""
+    """Whether a cell is a number but for marks between digits, or is infinite."""
     try:
         return not math.isnan(float(cell))
     except ValueError:
-        return has_comma(cell)
+        return has_comma(cell) or SPACED.fullmatch(cell) is not None
 
 
 def is_missing(cell: str) -> bool:
@@ -258,11 +260,14 @@ def has_point(cell: str) -> bool:
     return "." in cell and (number(cell) is not None or bool(GROUPED.fullmatch(cell)))
 
 
-def comma_hint(cell: str, others: Sequence[str]) -> str:
-    """Advice for a number with commas, which may separate thousands; else nothing.
+def marks_hint(cell: str, others: Sequence[str]) -> str:
+    """Advice for a number with marks that may separate thousands; else nothing.
 
-    Other cells of the column may show by a point that they do.
+    Other cells of the column may show by a point that commas do.
     """
+    if SPACED.fullmatch(cell):
+        digits = re.sub("[ '\u2019]", "", cell)
+        return f"; take out the marks that separate thousands: {digits}"
     if not has_comma(cell):
         return ""
     if pointed := next((other for other in [cell, *others] if has_point(other)), ""):

@@ -15,7 +15,7 @@ from botorch_sparse.command_line import printable
 from botorch_sparse.command_line.csv_cells import (
     POINTED,
     check_header,
-    comma_hint,
+    marks_hint,
     days_of,
     floats_of,
     is_missing,
@@ -29,6 +29,12 @@ from botorch_sparse.command_line.csv_cells import (
 )
 from botorch_sparse.suggest.table_files import SEPARATORS, read_records
 
+# Spaces that do not break a line, or are narrow, are plain ones; those without width
+# are none.
+SPACES = str.maketrans(
+    dict.fromkeys("\u00a0\u2007\u2009\u202f", " ") | dict.fromkeys("\u200b\ufeff")
+)
+
 
 @dataclass(frozen=True, eq=False)
 class TextTable:
@@ -36,8 +42,8 @@ class TextTable:
 
     Attributes:
         name: The file's name in messages.
-        columns: The `A` cells of each column by its name: trimmed, and numbers with
-            decimal points.
+        columns: The `A` cells of each column by its name: trimmed, with plain spaces,
+            and numbers with decimal points.
         typed: The same cells as they stand in the file.
         lines: `A` numbers of the lines in which the rows begin, from 1.
         key: The column that names the rows in messages.
@@ -123,7 +129,7 @@ class TextTable:
         if values is None:
             row = next(i for i, cell in enumerate(cells) if number(cell) is None)
             reason = f"{short_repr(cells[row])} is no number; a finite one is needed"
-            raise self.error(row, column, f"{reason}{comma_hint(cells[row], cells)}.")
+            raise self.error(row, column, f"{reason}{marks_hint(cells[row], cells)}.")
         return values
 
     def _floats(self, column: str) -> NDArray[np.float64] | None:
@@ -159,7 +165,7 @@ class TextTable:
         if 2 * num_like <= num_known:
             return cells
         row = next(i for i, cell in enumerate(cells) if number(cell) is None)
-        hint = comma_hint(cells[row], cells) or "; correct it"
+        hint = marks_hint(cells[row], cells) or "; correct it"
         reason = (
             f"{short_repr(cells[row])} is no number, but most cells of the column look "
             f"like numbers{hint}, declare the column as --text, or leave it out with "
@@ -250,7 +256,8 @@ def read_table(
     name = printable(str(path))
     records = read_records(path, name, decimal or ".")
     frame = records.frame
-    trimmed = frame.fillna("").apply(lambda column: column.str.strip())
+    plain = frame.fillna("").apply(lambda cells: cells.str.translate(SPACES))
+    trimmed = plain.apply(lambda cells: cells.str.strip())
     is_filled = trimmed != ""
     has_cells = is_filled.any(axis=1)
     if not has_cells.any():

@@ -359,6 +359,7 @@ def summarize(
         "with outcomes that are missing": num_partial,
         "results beside it": len(results.points),
         "failed": len(failed),
+        "failed repeats": len(results.failed) - len(failed),
         "excluded": len(out),
         "proposed before wait for results": len(proposed.rows),
     }
@@ -378,14 +379,14 @@ def _cost_line(
     budget: float | None,
 ) -> str:
     """What measurements cost so far, what the next rows cost, and what is left."""
-    done = [*results.rows, *results.only_failed]
-    spent = cost[done].sum() + sum(results.costs_beside(cost))
+    known = cost[results.rows].sum() + sum(results.costs_beside(cost))
+    spent = known + results.cost_of_failures(cost)
     waiting, new = cost[proposed.rows].sum(), cost[list(rows)].sum()
     parts = [f"{spent:.6g} spent so far", f"{new:.6g} for these rows"]
     parts[1:1] = [f"{waiting:.6g} for rows that wait"] * bool(proposed.rows)
     if budget is not None:
         parts.append(f"{budget - spent - waiting - new:.6g} of {budget:.6g} left")
-    unknown = results.point_costs.count(None)
+    unknown = [*results.point_costs, *results.silent_costs].count(None)
     guess = f" ({unknown} results beside it at the mean cost)" * bool(unknown)
     return f"cost: {', '.join(parts)}{guess}."
 

@@ -13,7 +13,7 @@ from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import (
     FAILED,
     cells_agree,
-    comma_hint,
+    marks_hint,
     has_no_value,
     is_missing,
     number,
@@ -104,6 +104,7 @@ class Results:
         others: All results that are of no row of the pool.
         lines: The `n` measurements of rows, in messages.
         point_costs: Costs of the `p` measurements beside the pool; None if unknown.
+        silent_costs: Costs of the failed results of no row of the pool, likewise.
         order: The `n + p` places of `rows` and then `points`, as they stand in the
             files; None for that order.
         is_one: Whether there is one file at most, which messages need not name.
@@ -123,6 +124,7 @@ class Results:
     others: list[Measurement] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     point_costs: list[float | None] = field(default_factory=list)
+    silent_costs: list[float | None] = field(default_factory=list)
     is_one: bool = True
     texts: Sequence[TextTable] = ()
     told: Sequence[Measurement] = ()
@@ -138,8 +140,18 @@ class Results:
 
     def costs_beside(self, cost: Matrix) -> list[float]:
         """Costs of the `p` measurements beside the pool; unknown ones have its mean."""
-        mean = float(cost.mean())
-        return [mean if each is None else each for each in self.point_costs]
+        return _known_or_mean(self.point_costs, cost)
+
+    def cost_of_failures(self, cost: Matrix) -> float:
+        """What failed measurements cost together, repeats of measured rows included."""
+        of_rows = float(cost[self.failed].sum())
+        return of_rows + sum(_known_or_mean(self.silent_costs, cost))
+
+
+def _known_or_mean(costs: Sequence[float | None], cost: Matrix) -> list[float]:
+    """Costs of which unknown ones are the mean of the pool's."""
+    mean = float(cost.mean())
+    return [mean if each is None else each for each in costs]
 
 
 def read_results(
@@ -271,18 +283,24 @@ def _counted_once(
     """
     names = [*pool.features, *([] if pool.key is None else [pool.key])]
     counts: dict[Hashable, Counter[int]] = {}
+
+    def is_new(what: Hashable, file: TextTable) -> bool:
+        """Whether there are not as many in an earlier file."""
+        of_files = counts.setdefault(what, Counter())
+        of_files[id(file)] += 1
+        before = (num for other, num in of_files.items() if other != id(file))
+        return of_files[id(file)] > max(before, default=0)
+
     kept, doubles = [], []
     for each in told:
         which = each.row if each.row >= 0 else tuple(map(each.get, names))
-        cells = []
-        for outcome, cell in enumerate(each.cells):
-            of_files = counts.setdefault((which, outcome, cell), Counter())
-            of_files[id(each.text)] += 1
-            before = (num for file, num in of_files.items() if file != id(each.text))
-            is_new = of_files[id(each.text)] > max(before, default=0)
-            cells.append(cell if is_new or has_no_value(cell) else "")
-        new = replace(each, cells=tuple(cells))
-        if each.has_no_value or not new.has_no_value:
+        cells = tuple(
+            cell if has_no_value(cell) or is_new((which, i, cell), each.text) else ""
+            for i, cell in enumerate(each.cells)
+        )
+        is_failure = each.has_no_value and is_new((which, FAILED), each.text)
+        new = replace(each, cells=cells)
+        if is_failure or not new.has_no_value:
             kept.append(new)
         else:
             doubles.append(f"{each.text.place(each.place)} of {each.text.name}")
@@ -326,6 +344,7 @@ def _sorted_out(
     of_rows = [m for m in kept if m.row >= 0]
     others = [m for m in kept if m.row < 0]
     beside = [m for m in others if not m.has_no_value]
+    silent = [m for m in others if m.has_no_value]
     inside = [m for m in of_rows if not m.has_no_value]
     for each in beside:
         for name in pool.features.keys() - pool.categories.keys():
@@ -345,7 +364,8 @@ def _sorted_out(
         points=[{name: m.get(name) for name in pool.features} for m in beside],
         point_values=[_values(m, pool) for m in beside],
         beside=places(beside),
-        silent=places([m for m in others if m.has_no_value]),
+        silent=places(silent),
+        silent_costs=[_cost(m, pool) for m in silent],
         doubles=doubles,
         others=others,
         is_one=is_one,
@@ -383,11 +403,12 @@ def _value(measurement: Measurement, column: str, cell: str) -> float:
         return value
     others = measurement.text.columns[column]
     advice = (
-        f"; write {FAILED} if the measurement failed, so that the row is not proposed "
-        "again; else a number, or leave the row out (where candidates and results are "
-        "one file, leave the cell empty) until there is one"
+        "; write a number, where nothing was found 0 or the limit of detection; or "
+        f"{FAILED} if the measurement failed, so that the row is not proposed again; or "
+        "leave the row out (where candidates and results are one file, leave the cell "
+        "empty) until there is one"
     )
     if found := LIMIT.fullmatch(cell):
         advice = f"; write the number alone, for a limit the limit itself: {found[1]}"
-    reason = f"{short_repr(cell)} is no number{comma_hint(cell, others) or advice}."
+    reason = f"{short_repr(cell)} is no number{marks_hint(cell, others) or advice}."
     raise measurement.error(column, reason)

@@ -164,7 +164,7 @@ def costs_of(options: Namespace, pool: Pool, results: Results) -> dict[str, Any]
     beside = results.costs_beside(pool.cost)
     costs: dict[str, Any] = {"cost": [*pool.cost.tolist(), *beside]}
     if options.budget is not None:
-        lost = sum(pool.cost[results.only_failed])
+        lost = results.cost_of_failures(pool.cost)
         costs["budget"] = max(options.budget - lost, sys.float_info.min)
     return costs
 

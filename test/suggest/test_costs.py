@@ -67,6 +67,22 @@ def test_costs_beside_the_pool_and_of_failures_count(priced: Laboratory) -> None
     assert not priced(*words, 3).ids
 
 
+def test_failed_repeats_and_those_of_no_row_are_paid(priced: Laboratory) -> None:
+    """Each failure once, though a later file has it too."""
+    header = ",".join([*HEADER, "price", "loss"])
+    rows = "c2,,,,,,2|c2,,,,,,failed|c2,,,,,,failed|gone,40,oil,0,1,7,failed"
+    told = priced.write("m.csv", f"{header}|{rows}")
+    words = ["--cost", "price", "--batch", 2, "--results"]
+    # three times 1 for c2, and 7
+    said = priced(*words, told).said
+    assert "cost: 10 spent so far, " in said and ", 2 failed repeats; " in said
+    later = priced.write("later.csv", "id,loss|c2,failed|c1,failed|c2,failed|c2,failed")
+    said = priced(*words, told, later).said
+    assert "cost: 15 spent so far, " in said and ", 1 failed, 3 failed repeats" in said
+    assert "note: 2 of the results are in an earlier file too" in said
+    assert not priced(*words, told, "--budget", 10.5).ids
+
+
 REFUSED = [
     (["--budget", "3"], "--budget needs --cost"),
     (["--cost", "price", "--budget", "-3"], "'-3' is not a number above 0"),

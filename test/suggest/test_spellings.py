@@ -132,3 +132,21 @@ def test_rows_that_no_model_chooses_are_said(lab: Laboratory) -> None:
     assert "note: 3 of the next 3 rows are not chosen by the results" in said
     assert "once 8 rows are measured (--first)" in said
     assert "not chosen" not in lab("--results", told, "--first", 2).said
+
+
+def test_spaces_that_do_not_break_are_plain(lab: Laboratory) -> None:
+    lab.write("pool.csv", "id,T\u00a0C,s|a,1,di\u202foxane|b,2,di oxane|\u200bc,3,oil")
+    told = lab.write("m.csv", "id,lo\ufeffss|c,1")
+    said = lab("--results", told).said
+    assert "read: 'T C': numbers" in said and "'s': 2 categories" in said
+    assert "1 of them measured" in said
+
+
+@pytest.mark.parametrize("cell", ["1\u00a0234", "1'234", "1\u2019234"])
+def test_marks_between_thousands_are_named(lab: Laboratory, cell: str) -> None:
+    advice = "take out the marks that separate thousands: 1234"
+    lab.write("pool.csv", f"id,x|a,{cell}|b,{cell[0]}{cell[1]}300|c,900")
+    assert advice in lab.refused()
+    lab.write("pool.csv", "id,x|a,1|b,2")
+    told = lab.write("m.csv", f"id,loss|a,{cell}")
+    assert advice in lab.refused("--results", told)

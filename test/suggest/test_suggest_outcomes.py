@@ -66,7 +66,7 @@ REFUSED: list[tuple[Table | None, Table | None, str, str]] = [
     # results
     (None, "id,loss|c1,1", "--target gain", "m.csv has no column 'gain', the --target; its col"),
     (None, "id,loss|c1,1", "--constraint 'gain<=1'", "m.csv has no column 'gain', the --constraint"),
-    (None, "id,loss,gain|c1,1,2|c2,,2|c3,1,low", "--target gain", "line 4 (key 'c3'), column 'gain': 'low' is no number; write failed"),
+    (None, "id,loss,gain|c1,1,2|c2,,2|c3,1,low", "--target gain", "line 4 (key 'c3'), column 'gain': 'low' is no number; write a number"),
     (None, "id,loss,gain|c1,1,2|c2,2 kg,1", "--target gain", "column 'loss': '2 kg' is no number"),
     (None, "id;loss;gain|c1;1;1.250", "--constraint 'gain<=1,5' --decimal ,", "column 'gain': with --decimal"),
     (None, "id,loss,gain|c1,1,2|c2,,", "--target gain", "column 'loss': the cell is empty, as in 'gain'; fill"),

@@ -56,7 +56,7 @@ BEST_SHARE = 0.01
 # Options of `suggest` beside those of the files, the batch and the seed.
 SUGGEST: dict[str, list[str]] = {
     "suggest": [],
-    "design": ["--design"],
+    "random first": ["--design", "random"],
     "thompson": ["--strategy", "thompson"],
     "bbkb": ["--strategy", "bbkb"],
 }

@@ -17,7 +17,8 @@ DOSE = [math.cos(7 * i) for i in range(NUM)]
 SOLVENT = ["water", "oil", "gas, wet"]
 HEADER = ["id", "heat", "solvent", "dose", "lid"]
 # Options of the command line that are left out.
-DEFAULTS: dict[str, Any] = {"seed": 0, "first": None, "design": False, "budget": None}
+DEFAULTS: dict[str, Any] = {"seed": 0, "first": None, "budget": None}
+DEFAULTS["design"] = "k-means"
 Table = str | bytes | list[list[Any]]
 
 

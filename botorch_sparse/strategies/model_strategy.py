@@ -96,8 +96,8 @@ class ModelStrategy(Strategy, Generic[S]):
       of the papers), else `2 d`, at least 5, on a table at most 20; whole batches where
       these have a size. Data told before the first `ask` count.
     - `initial_design`: How these points are drawn from a table: `"random"`, uniformly,
-      or `"k-means++"`, far from each other and from what was told. On a continuous
-      domain they are Sobol's, or random ones where there are constraints.
+      or `"k-means"`, in the middles of as many clusters, away from what was told. On a
+      continuous domain they are Sobol's, or random ones where there are constraints.
     - `refit`: When hyperparameters are fitted again, at the ends of batches. Never with
       a kernel; else when data grew by a fifth. A kernel's noise is fitted down to 1e-4
       of its prior variance, or to half of `lam` where that is less.

@@ -15,12 +15,12 @@ from botorch_sparse.command_line import printable
 from botorch_sparse.command_line.csv_cells import (
     POINTED,
     check_header,
-    marks_hint,
     days_of,
     floats_of,
     is_missing,
     looks_like_date,
     looks_like_number,
+    marks_hint,
     number,
     shared_unit,
     with_minus,

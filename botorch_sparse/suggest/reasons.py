@@ -30,7 +30,7 @@ from botorch_sparse.suggest.results import Results
 FIRST = "first batch, drawn at random"
 SPREAD = "first batch, spread over the table"
 ONLY = "the only row"
-DRAWN = "drawn at random: few results yet"
+DRAWN = "not chosen by the results: there are few yet"
 EQUAL = "explores: all results are equal so far"
 EXPLOITS = "exploits: "
 EXPLORES = "explores: "

@@ -13,9 +13,9 @@ from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import (
     FAILED,
     cells_agree,
-    marks_hint,
     has_no_value,
     is_missing,
+    marks_hint,
     number,
 )
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
@@ -404,9 +404,9 @@ def _value(measurement: Measurement, column: str, cell: str) -> float:
     others = measurement.text.columns[column]
     advice = (
         "; write a number, where nothing was found 0 or the limit of detection; or "
-        f"{FAILED} if the measurement failed, so that the row is not proposed again; or "
-        "leave the row out (where candidates and results are one file, leave the cell "
-        "empty) until there is one"
+        f"{FAILED} if the measurement failed, so that the row is not proposed again; "
+        "or leave the row out (where candidates and results are one file, leave the "
+        "cell empty) until there is one"
     )
     if found := LIMIT.fullmatch(cell):
         advice = f"; write the number alone, for a limit the limit itself: {found[1]}"

@@ -82,7 +82,7 @@ def choose(
     first = first_rows(options, results)
     rows, num_drawn = propose(strategy, options.batch, first)
     if not len(results):
-        reason = SPREAD if options.design else FIRST
+        reason = FIRST if options.design == "random" else SPREAD
         return Selection(rows, [(*blank, reason)] * len(rows))
     explained = explain(strategy, pool, results, rows, num_drawn)
     return Selection(rows, explained, strategy, num_drawn)
@@ -120,7 +120,7 @@ def rebuild(
             unique=True,
             seed=int(drawn[0]) >> 1,
             num_initial=first_rows(options, results),
-            initial_design="k-means++" if options.design else "random",
+            initial_design=options.design,
             **costs_of(options, pool, results),
         )
     known_rows = {*results.rows, *results.failed, *pending}

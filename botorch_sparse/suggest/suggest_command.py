@@ -32,6 +32,7 @@ from botorch_sparse.command_line import (
     say,
     seed_number,
 )
+from botorch_sparse.strategies.data.initial_design import DESIGNS
 from botorch_sparse.suggest.candidate_pool import Pool, read_pool
 from botorch_sparse.suggest.exclusions import excluded_rows, repeated_rows
 from botorch_sparse.suggest.html_report import html_page
@@ -262,8 +263,10 @@ def _add_first_batch(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--design",
-        action="store_true",
-        help="these rows are spread over the table (default: drawn at random)",
+        choices=DESIGNS,
+        default="k-means",
+        help="how these rows are chosen: spread over the table, one of each of as many "
+        "clusters (default: k-means), or drawn at random",
     )
     add(
         "--cost",

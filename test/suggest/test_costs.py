@@ -112,7 +112,9 @@ def test_a_cost_is_positive(lab: Laboratory) -> None:
     )
 
 
-@pytest.mark.parametrize(("design", "reason"), [([], FIRST), (["--design"], SPREAD)])
+@pytest.mark.parametrize(
+    ("design", "reason"), [(["--design", "random"], FIRST), ([], SPREAD)]
+)
 def test_the_first_rows_have_a_number(
     lab: Laboratory, design: list[str], reason: str
 ) -> None:
@@ -138,5 +140,6 @@ def test_a_design_covers_the_table(lab: Laboratory) -> None:
     """Of a crowd and five far rows the far ones come, where random rows miss them."""
     crowd = lines("id,x", "c{0},0.00{0}", 90, 10)
     lab.write("pool.csv", crowd + "|a,1|b,2|c,3|d,4|e,5")
-    assert {*lab("--design", "--first", 6, "--batch", 6).ids} >= {*"abcde"}
-    assert not {*lab("--first", 6, "--batch", 6).ids} >= {*"abc"}
+    words = ["--first", 6, "--batch", 6]
+    assert {*lab(*words).ids} >= {*"abcde"}
+    assert not {*lab(*words, "--design", "random").ids} >= {*"abc"}

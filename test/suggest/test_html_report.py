@@ -137,7 +137,7 @@ def test_a_first_batch_is_a_table_and_a_sentence(lab):
     assert page.says("no results yet")
     rows = page.table("id", "reason")
     assert len(rows) == 4
-    assert {row["reason"] for row in rows} == {"first batch, drawn at random"}
+    assert {row["reason"] for row in rows} == {"first batch, spread over the table"}
     assert "img" not in page.tags
 
 

@@ -36,7 +36,7 @@ from botorch_sparse.__main__ import main
 from botorch_sparse.strategies import ExpectedImprovement, Objective
 from botorch_sparse.suggest import proposed_rows, selection
 from botorch_sparse.suggest.candidate_pool import read_pool
-from botorch_sparse.suggest.reasons import DRAWN, EXPLOITS, EXPLORES, FIRST, ONLY
+from botorch_sparse.suggest.reasons import DRAWN, EXPLOITS, EXPLORES, ONLY, SPREAD
 from botorch_sparse.suggest.results import Results, read_results
 from botorch_sparse.suggest.selection import ADDED, STRATEGIES, rebuild
 
@@ -333,14 +333,16 @@ def test_what_is_noted(
         assert (text in said) != part.startswith("not "), part
 
 
-def test_the_first_batch_is_drawn_and_keeps_the_users_text(lab: Laboratory) -> None:
+def test_the_first_batch_covers_the_table_and_keeps_the_users_text(
+    lab: Laboratory,
+) -> None:
     rows = lab("--batch", 25).rows
     with lab.pool.open(newline="") as file:
         source = {row["id"]: row for row in csv.DictReader(file)}
     ids = [row["id"] for row in rows]
     assert len({*ids}) == 25
     for row in rows:
-        assert [row.pop(name) for name in ADDED] == ["", "", FIRST]
+        assert [row.pop(name) for name in ADDED] == ["", "", SPREAD]
         assert row == source[row["id"]]
     assert lab("--batch", 25, "--seed", 1).ids != ids
     path = lab.folder / "next.csv"
@@ -796,7 +798,7 @@ def test_a_result_that_two_files_have_counts_once(lab: Laboratory) -> None:
 def test_columns_of_the_output_can_be_ignored(lab: Laboratory) -> None:
     lab.write("pool.csv", lines("id,heat,reason,row", "c{0},{0},x,{0}", 9))
     (first, *_) = lab("--ignore", "reason").rows
-    assert [*first] == ["id", "heat", "row", *ADDED] and first["reason"] == FIRST
+    assert [*first] == ["id", "heat", "row", *ADDED] and first["reason"] == SPREAD
     options = ["--ignore", "reason", "--ignore", "row", "--ignore", "id"]
     assert [*lab(*options, key=None).rows[0]] == ["row", "id", "heat", *ADDED]
 

@@ -19,7 +19,7 @@ pytest.importorskip("pandas")
 from botorch_sparse.strategies import Constraint, Objective
 from botorch_sparse.suggest.candidate_pool import read_pool
 from botorch_sparse.suggest.outcome_options import add_outcome_options, outcomes_of
-from botorch_sparse.suggest.reasons import FIRST
+from botorch_sparse.suggest.reasons import SPREAD
 from botorch_sparse.suggest.results import read_results
 from botorch_sparse.suggest.selection import ADDED, rebuild
 
@@ -181,7 +181,7 @@ def test_predictions_have_columns_for_each_outcome(lab: Laboratory) -> None:
         assert "best so far: none; no row has all of 'loss', 'gain'." in answer.said
     first = lab(*TWO.split(), "--batch", 2).rows
     assert all(
-        [row[name] for name in (*names, "reason")] == [""] * 4 + [FIRST]
+        [row[name] for name in (*names, "reason")] == [""] * 4 + [SPREAD]
         for row in first
     )
 

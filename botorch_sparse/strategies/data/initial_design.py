@@ -30,6 +30,8 @@ DESIGNS = ("random", "k-means")
 MOST_ROWS = 2**14
 # Rounds of k-means at most; few are left over after some ten.
 ROUNDS = 20
+# Distances that differ by less, where columns have the range 1, are equal.
+EQUAL = 1e-6
 
 
 def check_design(name: str, domain: Domain) -> str:
@@ -88,7 +90,7 @@ def spread_rows(
     X, fixed = (each.cpu().double() / unit for each in (domain.rows(rows), known))
     starts = _far_rows(X, num, generator, fixed)
     centres = _middles(X, torch.cat([fixed, X[starts]]), len(fixed))
-    return rows[_nearest_rows(X, centres[len(fixed) :])].tolist()
+    return rows[_nearest_rows(X, centres[len(fixed) :], generator)].tolist()
 
 
 def _far_rows(
@@ -132,12 +134,17 @@ def _middles(X: Tensor, centres: Tensor, num_fixed: int) -> Tensor:
     return centres
 
 
-def _nearest_rows(X: Tensor, centres: Tensor) -> Tensor:
-    """A row for each centre, the nearest one that no centre before it has."""
+def _nearest_rows(X: Tensor, centres: Tensor, generator: torch.Generator) -> Tensor:
+    """A row for each centre, drawn among the nearest ones that are left.
+
+    Where all combinations of categories are there, many rows are as near.
+    """
     distances, rows = _distances(X, centres), list[int]()
     for column in distances.T:
         column[rows] = torch.inf
-        rows.append(int(column.argmin()))
+        nearest = (column <= column.min() + EQUAL).nonzero().squeeze(-1)
+        drawn = torch.randint(len(nearest), (), generator=generator)
+        rows.append(int(nearest[drawn]))
     return torch.tensor(rows, dtype=torch.long)
 
 

@@ -700,6 +700,10 @@ class SparseSingleTaskGP(SingleTaskGP):
             closure: As in `fit_gpytorch_mll`.
             closure_kwargs: As in `fit_gpytorch_mll`.
             optimizer_kwargs: As in `fit_gpytorch_mll`.
+        With BoTorch's `RobustRelevancePursuitMixin` as another base its pursuit of
+        outliers runs, with its options and a fit of the standard model for each number
+        of them.
+
             rounds: Number of fits, at least one; by default at most `self.rounds`.
             max_fit_inducing_points: Largest number of inducing points during the fit,
                 at least one; `self.max_fit_inducing_points` by default.

@@ -4,7 +4,7 @@ import copy
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from botorch import settings
@@ -109,6 +109,12 @@ def training_noise(model: SingleTaskGP, X: Tensor | None = None) -> Tensor:
     X = model.train_inputs[0] if X is None else X
     return likelihood_noise(model.likelihood, X, zeros)
 
+    noise_covar: Any = getattr(model.likelihood, "noise_covar", None)
+    if getattr(noise_covar, "convex_parameterization", False):
+        # BoTorch's `SparseOutlierNoise` is in units of the prior variance.
+        variances = model.covar_module(X, diag=True)
+        noise = noise_covar(X, shape=zeros.shape, diag_K=variances)
+        return noise.diagonal(dim1=-1, dim2=-2)
 
 def likelihood_noise(
     likelihood: Likelihood, X: Tensor, zeros: Tensor, **given: Tensor

@@ -3,7 +3,7 @@ r"""A drop-in for `SingleTaskGP` whose cost does not grow with n^2 or n^3."""
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Never, Self
 
 import gpytorch
 import torch
@@ -56,6 +56,7 @@ from botorch_sparse.models.training_data import (
     validate_categories,
     validate_inducing_points,
     validate_kernel,
+    validate_keywords,
     validate_modules,
     validate_options,
     validate_points,
@@ -156,6 +157,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         cat_dims: Columns of categories, as in `MixedSingleTaskGP`, whose kernel it then
             has. Acquisition functions need `optimize_acqf_mixed`, since there are no
             gradients with respect to categories.
+        **unknown: None is taken. The error names the model that has such an argument.
 
     Attributes:
         max_fit_inducing_points: Most inducing points while a fit maximizes the bound;
@@ -168,6 +170,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         InputDataError: For inducing points that are empty, not finite or of another
             dtype or device, an unknown objective, a cap below one, and other input
             that cannot work.
+        TypeError: For other arguments, such as `task_feature`.
 
     Example:
         >>> X = torch.linspace(0, 1, 40, dtype=torch.double).unsqueeze(-1)
@@ -199,7 +202,9 @@ class SparseSingleTaskGP(SingleTaskGP):
         max_memory: int | None = None,
         learn_inducing_points: bool = False,
         cat_dims: list[int] | None = None,
+        **unknown: Never,
     ) -> None:
+        validate_keywords(unknown, type(self))
         is_scaled = input_transform is not None
         validate_training_data(train_X, train_Y, train_Yvar, is_scaled)
         validate_modules(likelihood, covar_module, mean_module, inducing_sampler)
@@ -694,6 +699,10 @@ class SparseSingleTaskGP(SingleTaskGP):
         together with the hyperparameters, until 200 evaluations lower the loss per
         observation by less than 5e-4, or by SciPy's own criteria where `ftol` or `gtol`
         is among the options; a `closure` of one's own moves none.
+
+        With BoTorch's `RobustRelevancePursuitMixin` as another base its pursuit of
+        outliers runs, with its options and a fit of the standard model for each number
+        of them.
 
         Args:
             mll: The marginal log likelihood of this model.

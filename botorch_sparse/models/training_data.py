@@ -2,9 +2,10 @@
 
 import copy
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from botorch import settings
@@ -29,6 +30,7 @@ from torch import Tensor
 from botorch_sparse.argument_checks import (
     DTYPES,
     check_choice,
+    check_keywords,
     check_kind,
     check_tensors,
     check_whole,
@@ -107,6 +109,12 @@ def training_noise(model: SingleTaskGP, X: Tensor | None = None) -> Tensor:
     check_kind("model", model, ExactGP, "a fitted model, such as SingleTaskGP(X, Y)")
     zeros = torch.zeros_like(model.train_targets)
     X = model.train_inputs[0] if X is None else X
+    noise_covar: Any = getattr(model.likelihood, "noise_covar", None)
+    if getattr(noise_covar, "convex_parameterization", False):
+        # BoTorch's `SparseOutlierNoise` is in units of the prior variance.
+        variances = model.covar_module(X, diag=True)
+        noise = noise_covar(X, shape=zeros.shape, diag_K=variances)
+        return noise.diagonal(dim1=-1, dim2=-2)
     return likelihood_noise(model.likelihood, X, zeros)
 
 
@@ -322,6 +330,26 @@ def _validate_magnitude(name: str, values: Tensor, ends: Range, remedy: str) -> 
             f"Got {name} as large as {largest:.3g}, whose squares overflow in "
             f"{values.dtype}; rescale it, for example by {remedy}."
         )
+
+
+# Arguments of BoTorch's other models, and the models.
+OF_OTHER_MODELS = {
+    "task_feature": "MultiTaskGP",
+    "data_fidelities": "SingleTaskMultiFidelityGP",
+}
+
+
+def validate_keywords(given: Collection[str], cls: type) -> None:
+    """Refuse arguments that the constructor does not have, as Python does."""
+    for name in given:
+        if name in OF_OTHER_MODELS:
+            raise TypeError(
+                f"Got an unexpected keyword argument {name!r}: a {cls.__name__} has "
+                "one task at one fidelity. Take "
+                f"botorch.models.{OF_OTHER_MODELS[name]}, or pass a kernel of that "
+                "column too as covar_module."
+            )
+    check_keywords(given, (), cls)
 
 
 OBJECTIVES = ("elbo", "dtc")

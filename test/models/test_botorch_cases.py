@@ -21,6 +21,10 @@ from botorch.models.relevance_pursuit import (
     backward_relevance_pursuit,
     forward_relevance_pursuit,
 )
+from botorch.models.robust_relevance_pursuit_model import (
+    RobustRelevancePursuitMixin,
+    RobustRelevancePursuitSingleTaskGP,
+)
 from botorch.models.transforms import Normalize
 from botorch.optim.fit import fit_gpytorch_mll_scipy, fit_gpytorch_mll_torch
 from botorch.optim.utils.acquisition_utils import get_X_baseline
@@ -34,7 +38,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from sparse_model_cases import sine_data
 from torch import Tensor
 
-from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.models import SparseSingleTaskGP, training_noise
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The inducing points reached their cap"),
@@ -104,6 +108,87 @@ def test_relevance_pursuit(pursuit):
     assert len(exact & OUTLIERS) >= 3
     assert len(support(SparseSingleTaskGP, pursuit) & OUTLIERS) >= 3
     assert len(support(SparseSingleTaskGP, pursuit, max_inducing_points=15)) == 4
+
+
+class RobustGP(SparseSingleTaskGP, RobustRelevancePursuitMixin):
+    """What `RobustRelevancePursuitSingleTaskGP` is with the replaced class."""
+
+    def __init__(self, X: Tensor, Y: Tensor, **options: Any) -> None:
+        super().__init__(X, Y, **options)
+        self.given = X, Y, options
+        RobustRelevancePursuitMixin.__init__(
+            self, base_likelihood=self.likelihood, dim=len(X)
+        )
+
+    def to_standard_model(self) -> SparseSingleTaskGP:
+        X, Y, options = self.given
+        modules = {"covar_module": self.covar_module, "mean_module": self.mean_module}
+        likelihood = self.likelihood
+        return SparseSingleTaskGP(X, Y, likelihood=likelihood, **modules, **options)
+
+
+def pursued(model: SingleTaskGP, steps: int) -> SingleTaskGP:
+    """The model after a pursuit of at most four outliers."""
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    options = {"optimizer_kwargs": {"options": {"maxiter": steps}}}
+    assert fit_gpytorch_mll(mll, numbers_of_outliers=[0, 4], **options) is mll
+    assert mll.model is model
+    return model
+
+
+def test_the_pursuit_of_an_exact_model():
+    """`RobustRelevancePursuitMixin` as a base: to the bit what BoTorch's model does."""
+    X, Y = outlying()
+    options = {"input_transform": Normalize(d=1)}
+    ours = pursued(RobustGP(X, Y, **options), steps=3)
+    theirs = pursued(RobustRelevancePursuitSingleTaskGP(X, Y, **options), steps=3)
+    assert ours.is_exact
+    assert torch.equal(ours.posterior(X).mean, theirs.posterior(X).mean)
+    assert torch.equal(ours.bmc_probabilities, theirs.bmc_probabilities)
+
+
+def test_the_pursuit_of_a_sparse_model():
+    """It finds what is no sine, where a plain fit follows it."""
+    X, Y = outlying()
+    sine = 1.5 + (12 * X).sin()
+    options = {"max_inducing_points": 15, "input_transform": Normalize(d=1)}
+    plain, robust = SparseSingleTaskGP(X, Y, **options), RobustGP(X, Y, **options)
+    fitted(plain, 40)
+    pursued(robust, 40)
+    assert not robust.is_exact
+    assert set(robust.likelihood.noise_covar.support) == OUTLIERS
+    errors = [(m.posterior(X).mean - sine).abs().max() for m in (robust, plain)]
+    assert errors[0] < 0.1 < 1.0 < errors[1], errors
+
+
+def test_options_of_a_fit_that_a_pursuit_lacks():
+    with pytest.raises(TypeError, match="'rounds'"):
+        RobustGP(*outlying()).custom_fit(None, rounds=1)
+
+
+def test_noise_of_outliers_in_units_of_the_prior():
+    """`(k(x, x) + s) r / (1 - r)` above the noise `s`, as the exact GP has it."""
+    X, Y = outlying()
+    base = HomoskedasticNoise().double()
+    base.noise = 0.3
+    likelihood = SparseOutlierGaussianLikelihood(base, len(X), [28, 30])
+    r = torch.tensor([0.5, 0.9], dtype=torch.double)
+    likelihood.noise_covar.raw_rho.data.copy_(r)
+    kernel = ScaleKernel(RBFKernel()).double()
+    kernel.outputscale = 2.5
+    known = {"covar_module": kernel, "outcome_transform": None}
+    model = SparseSingleTaskGP(
+        X, Y, likelihood=likelihood, inducing_points=X[::3], **known
+    )
+    noise = torch.full_like(Y, 0.3)
+    noise[[28, 30], 0] += (2.5 + 0.3) * r / (1 - r)
+    expected = SparseSingleTaskGP(X, Y, noise, inducing_points=X[::3], **known)
+    Z = torch.rand(7, 1, dtype=torch.double)
+    for mode in (True, False):
+        torch.testing.assert_close(training_noise(model.train(mode)), noise[:, 0])
+    ours, theirs = model.posterior(Z), expected.posterior(Z)
+    torch.testing.assert_close(ours.mean, theirs.mean)
+    torch.testing.assert_close(ours.variance, theirs.variance)
 
 
 @SIZES

@@ -34,6 +34,7 @@ ERRORS = {
         InputDataError,
         ModelFittingError,
         RuntimeError,
+        TypeError,
     )
 }
 NAN, INFINITY = float("nan"), float("inf")
@@ -226,6 +227,12 @@ CASES = {
     "other kind": Case(
         option(input_transform=Normalize), "input_transform=the class Normalize"
     ),
+    "`task_feature`, `data_fidelities`": Case(
+        option(data_fidelities=[1]), r"'data_fidelities'.*models\.SingleTaskMultiFid"
+    ),
+    "an option that it does not have": Case(
+        option(max_inducing_point=9), r"'max_inducing_point'.*'max_inducing_points'\?"
+    ),
     "an unknown `objective`": Case(option(objective="vfe"), "objective='vfe'"),
     "`inducing_points` of a wrong shape": Case(
         lambda X, Y: M(X, Y, inducing_points=X[:, 0]), "`m x 2`"
@@ -309,6 +316,12 @@ CASES = {
 def tensors(result: Any) -> Iterable[Tensor]:
     """The tensors that a case that works returned."""
     return (result,) if isinstance(result, Tensor) else result
+
+
+def test_the_model_of_several_tasks():
+    X = torch.rand(30, 2, dtype=torch.float64)
+    with pytest.raises(TypeError, match=r"'task_feature'.*models\.MultiTaskGP"):
+        M(X, X[:, :1], task_feature=1)
 
 
 @pytest.mark.parametrize("came", CASES)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from botorch.models import SingleTaskGP
+from botorch.models.robust_relevance_pursuit_model import RobustRelevancePursuitMixin
 from botorch.optim.core import OptimizationResult
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from botorch.utils.context_managers import module_rollback_ctx
@@ -57,6 +58,10 @@ def fit(
 ) -> MarginalLogLikelihood:
     """`SparseSingleTaskGP.custom_fit`, which says what it takes, does and raises."""
     asked = {"rounds": rounds, "max_fit_inducing_points": max_fit_inducing_points}
+    if isinstance(model, RobustRelevancePursuitMixin):
+        # Its pursuit comes here for each support, with the standard model.
+        given = {name: value for name, value in asked.items() if value is not None}
+        return RobustRelevancePursuitMixin.custom_fit(model, mll, **given, **options)
     for name, value in asked.items():
         if value is not None:
             check_whole(name, value, 1, "need an integer of at least 1.")

@@ -96,6 +96,8 @@ def raw_inputs(model: SingleTaskGP) -> Tensor:
 def training_noise(model: SingleTaskGP, X: Tensor | None = None) -> Tensor:
     """Noise variances of the targets of a model, as its likelihood has them.
 
+    With what a robust model adds for outliers.
+
     Args:
         model: The model.
         X: Its `aug_batch x n x d` training inputs after the input transform, if they
@@ -107,7 +109,9 @@ def training_noise(model: SingleTaskGP, X: Tensor | None = None) -> Tensor:
     check_kind("model", model, ExactGP, "a fitted model, such as SingleTaskGP(X, Y)")
     zeros = torch.zeros_like(model.train_targets)
     X = model.train_inputs[0] if X is None else X
-    return likelihood_noise(model.likelihood, X, zeros)
+    noise = likelihood_noise(model.likelihood, X, zeros)
+    extra = getattr(model, "_outlier_noise", None)
+    return noise if extra is None else noise + extra
 
 
 def likelihood_noise(

@@ -20,6 +20,7 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from gpytorch.mlls import MarginalLogLikelihood
+from gpytorch.models.exact_prediction_strategies import prediction_strategy
 from gpytorch.module import Module
 from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
@@ -188,6 +189,7 @@ class SparseSingleTaskGP(SingleTaskGP):
     rounds: ClassVar[int] = 2
     max_fit_inducing_points: ClassVar[int | None] = 256
 
+    prediction_strategy: Any  # the caches of the exact GP
     _state = SparseState()
     _likelihood_gap: LikelihoodGap | None = None  # of a fit to these data
     _outlier_noise: Tensor | None = None  # `aug_batch x n`; None before a search
@@ -285,6 +287,11 @@ class SparseSingleTaskGP(SingleTaskGP):
         """
         extra = self._outlier_noise
         return torch.zeros_like(self.train_targets) if extra is None else extra
+
+    @outlier_noise.setter
+    def outlier_noise(self, extra: Tensor) -> None:
+        self._clear_cache()
+        self._outlier_noise = extra
 
     def sparsify(self) -> InducingSet:
         """Draw the inducing points, unless the present data have some.
@@ -414,7 +421,10 @@ class SparseSingleTaskGP(SingleTaskGP):
     def _output(self, *args: Tensor, **kwargs: object) -> MultivariateNormal:
         """The prior or posterior of a call that was looked at."""
         self.sparsify()
-        if self.training or self.is_exact:
+        if self.training:
+            return self._with_outlier_noise(super().__call__(*args, **kwargs))
+        if self.is_exact:
+            self._condition_exactly()
             return super().__call__(*args, **kwargs)
         X = args[0].unsqueeze(-1) if args[0].dim() == 1 else args[0]
         posterior, known = self.nystrom_posterior(), self._state.known
@@ -422,18 +432,29 @@ class SparseSingleTaskGP(SingleTaskGP):
         on_dense = self._warnings.large_joint
         return posterior.predict(X, embedded=embedded, on_dense=on_dense)
 
+    def _condition_exactly(self) -> None:
+        """Make GPyTorch's caches of an exact model that has outliers."""
+        if self.prediction_strategy is None and self._outlier_noise is not None:
+            inputs = list(self.train_inputs)
+            self.prediction_strategy = prediction_strategy(
+                train_inputs=inputs,
+                train_prior_dist=self._with_outlier_noise(self.forward(*inputs)),
+                train_labels=self.train_targets,
+                likelihood=self.likelihood,
+            )
+
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at `x` (`batch_shape x n x d`); in train mode the low-rank one."""
         chosen = self._inducing_set() if self.training else None
         if chosen is None or self.is_exact:
             self._warn_of_exact_prior(x)
-            prior = self._with_outlier_noise(super().forward(x), x)
+            prior = super().forward(x)
             if self.training and self.objective == "exact":  # see `fit/exact_fit.py`
                 return DensePrior(prior.mean, prior.lazy_covariance_matrix)
             return prior
         X = self.transform_inputs(x)
         is_data = same_tensor(x, self.train_inputs[0])
-        prior = nystrom_prior(
+        return nystrom_prior(
             self.covar_module,
             self.mean_module,
             self._transformed(chosen.points),
@@ -441,16 +462,11 @@ class SparseSingleTaskGP(SingleTaskGP):
             chosen.rows if is_data else None,
             with_residual=self.objective == "elbo",
         )
-        return self._with_outlier_noise(prior, x)
 
-    def _with_outlier_noise(
-        self, prior: MultivariateNormal, x: Tensor
-    ) -> MultivariateNormal:
-        """The prior at the training inputs, with what outliers have besides."""
+    def _with_outlier_noise(self, prior: MultivariateNormal) -> MultivariateNormal:
+        """A prior at the training inputs, with what outliers have besides."""
         extra = self._outlier_noise
-        if extra is None or not same_tensor(x, self.train_inputs[0]):
-            return prior
-        if not extra.any():
+        if extra is None or not extra.any():
             return prior
         covariance = prior.lazy_covariance_matrix.add_diagonal(extra)
         return type(prior)(prior.mean, covariance)
@@ -636,10 +652,8 @@ class SparseSingleTaskGP(SingleTaskGP):
         self._state = SparseState(InducingSet.of_all(raw_inputs(self)))
         if self._extend_outlier_noise():
             # GPyTorch computes the mean's cache anew, from the prior of all inputs.
-            strategy = self.prediction_strategy
-            prior = strategy.train_prior_dist
-            covariance = prior.lazy_covariance_matrix.add_diagonal(self._outlier_noise)
-            strategy.train_prior_dist = type(prior)(prior.mean, covariance)
+            known = self.prediction_strategy
+            known.train_prior_dist = self._with_outlier_noise(known.train_prior_dist)
         return self
 
     def _extend_outlier_noise(self) -> bool:

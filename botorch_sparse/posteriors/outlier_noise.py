@@ -51,7 +51,7 @@ def outlier_noise(
     noise: Tensor,
     *,
     num: int,
-    least_scale: float = 1.0,
+    least_scale: float | None = 1.0,
 ) -> Tensor:
     """Extra noise variances, zero for all but outliers.
 
@@ -66,7 +66,8 @@ def outlier_noise(
         num: The number of observations from which outliers are named.
         least_scale: The least of that unit, a ratio of variances; below 1 where
             predictions may be too wide, as those of hyperparameters that were fitted to
-            the outliers as well.
+            the outliers as well. None for errors in units of the predictions, where
+            most of the observations may be outliers.
 
     Returns:
         `batch_shape x n`. Cost: that of `left_out`, some five times.
@@ -77,8 +78,10 @@ def outlier_noise(
         variance = loo.variance + noise
         square = (Y - loo.mean).square()
         ratio = square / variance
-        usual = ratio.median(dim=-1, keepdim=True).values / MEDIAN_OF_SQUARE
-        t = ratio / usual.clamp_min(max(least_scale, TINY))
+        t = ratio
+        if least_scale is not None:
+            usual = ratio.median(dim=-1, keepdim=True).values / MEDIAN_OF_SQUARE
+            t = ratio / usual.clamp_min(max(least_scale, TINY))
         before = rho > 0
         is_outlier = (t > 1) & (0.5 * (t - 1 - t.log()) > price)
         worst = ratio.where(is_outlier & ~before, 0.0).amax(-1, keepdim=True)

@@ -12,9 +12,11 @@ from botorch.exceptions import BotorchWarning, ModelFittingError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.outcome import Standardize
 from botorch.sampling import SobolQMCNormalSampler
+from botorch.sampling.pathwise import draw_matheron_paths
 from sparse_model_cases import make_mll
 from torch import Tensor
 
+from botorch_sparse.acquisition import BatchUpperConfidenceBound
 from botorch_sparse.models import SparseSingleTaskGP, loo_cv, training_noise
 from botorch_sparse.posteriors import Moments
 from botorch_sparse.posteriors.outlier_noise import (
@@ -157,6 +159,24 @@ def test_posterior_has_the_extra_noise(is_sparse):
         torch.testing.assert_close(p.mean, q.mean)
         torch.testing.assert_close(p.variance, q.variance)
         torch.testing.assert_close(loo_cv(a).posterior.mean, loo_cv(b).posterior.mean)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_sample_paths_and_pending_points(is_sparse):
+    """They follow the posterior with the extra noise."""
+    X, Y = data()
+    model = fitted(is_sparse, X, Y, outcome_transform=None)
+    posterior = model.posterior(X)
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(0)
+        values = draw_matheron_paths(model, torch.Size([400]))(X).squeeze(-1)
+    error = (values.mean(0) - posterior.mean.squeeze(-1)).abs()
+    assert (error < 6 * posterior.variance.squeeze(-1).sqrt() / 20 + 0.01).all()
+    acqf = BatchUpperConfidenceBound(model, beta=4.0)
+    ucb = posterior.mean + 2 * posterior.variance.sqrt()
+    torch.testing.assert_close(
+        acqf(X.unsqueeze(-2)), ucb.squeeze(-1), rtol=1e-4, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])

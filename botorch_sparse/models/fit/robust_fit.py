@@ -10,9 +10,7 @@ worth their price in log likelihood.
 from collections.abc import Callable
 
 import torch
-from botorch.models import SingleTaskGP
 from gpytorch.mlls import MarginalLogLikelihood
-from torch import Tensor
 
 from botorch_sparse.models.fit.candidate_fits import Fitted, loss_of
 from botorch_sparse.models.summary import LikelihoodGap
@@ -33,31 +31,25 @@ def fit_robustly(mll: MarginalLogLikelihood, fit: Fit) -> LikelihoodGap | None:
     model = mll.model
     Y = model.train_targets
     far = is_far(Y, dim=-1)
-    _set(model, Y.square().where(far, 0.0))
+    model.outlier_noise = Y.square().where(far, 0.0)
     gap = fit()
     plain = None if far.any() else (Fitted.of(mll), gap, _total_loss(mll))
     for _ in range(REFITS):
-        before = model._outlier_noise > 0
-        _set(model, model._found_outliers(least_scale=0.0))
-        if torch.equal(model._outlier_noise > 0, before):
+        before = model.outlier_noise > 0
+        model.outlier_noise = model._found_outliers(least_scale=0.0)
+        if torch.equal(model.outlier_noise > 0, before):
             break
         gap = fit()
-    _set(model, model._found_outliers())
-    num = int((model._outlier_noise > 0).sum())
+    model.outlier_noise = model._found_outliers()
+    num = int((model.outlier_noise > 0).sum())
     if plain is not None:
         fitted, plain_gap, loss = plain
         price = num * price_of_outlier(Y.shape[-1])
         if num == 0 or _total_loss(mll) + price >= loss:
             fitted.give(mll)
-            _set(model, torch.zeros_like(Y))
+            model.outlier_noise = torch.zeros_like(Y)
             gap = plain_gap
     return gap
-
-
-def _set(model: SingleTaskGP, extra: Tensor) -> None:
-    """Give a model extra noise, and drop what was made without it."""
-    model._clear_cache()
-    model._outlier_noise = extra
 
 
 def _total_loss(mll: MarginalLogLikelihood) -> float:

@@ -20,6 +20,7 @@ NAMES = (
     "dropin_cost",
     "dropin_accuracy",
     "fits",
+    "outliers",
     "model_outcomes",
     "continuous",
     "boxes",
@@ -48,6 +49,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "dropin_cost": ["--short"],
     "dropin_accuracy": ["--short"],
     "fits": "--names Branin Hartmann3 --sizes 600 --noises 0.1 --seeds 1".split(),
+    "outliers": "--functions branin --sizes 40 --seeds 1".split(),
     "model_outcomes": ["--sizes", "600", "--starts", "2"],
     "continuous": ["--short"],
     "boxes": "--problems hartmann6 --seeds 1 --total 200 "

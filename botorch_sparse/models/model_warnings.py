@@ -4,7 +4,9 @@ import warnings
 from dataclasses import dataclass, field
 
 from botorch.exceptions import BotorchWarning
+from torch import Tensor
 
+from botorch_sparse.argument_checks import short_list
 from botorch_sparse.models.summary import LikelihoodGap
 
 # Points above which forming and factorizing a joint covariance takes seconds and
@@ -54,6 +56,19 @@ class ModelWarnings:
                 f"{gap.per_observation:.2g} below its optimum, for each of them. More "
                 "inducing points during the fit come closer, at a higher cost: set "
                 "model.max_fit_inducing_points to more, such as 1000, and fit again.",
+            )
+
+    def outliers(self, extra: Tensor) -> None:
+        """Observations are taken to be outliers; `extra` is their noise besides."""
+        rows = (extra > 0).flatten(0, -2).any(0) if extra.dim() > 1 else extra > 0
+        if found := rows.nonzero().squeeze(-1).tolist():
+            shown = short_list(found, 10, show=str)
+            self._warn_once(
+                f"outliers {found}",
+                f"{len(found)} of {len(rows)} observations are taken to be outliers, "
+                f"since the others contradict them: rows {shown}. They say little; "
+                "model.outlier_noise has their noise. Correct those that are mistakes. "
+                "With robust=False all count as they are.",
             )
 
     def exact_prior(self, n: int) -> None:

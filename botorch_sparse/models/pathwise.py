@@ -74,7 +74,7 @@ def _draw_matheron_paths(
     The model is then in eval mode: input transforms must not learn from paths.
     """
     model.eval().sparsify()
-    if model.is_exact:
+    if model.is_exact and not model.outlier_noise.any():
         return DrawMatheronPaths.dispatch(ExactGP)(
             model,
             sample_shape=sample_shape,
@@ -102,7 +102,7 @@ def _gaussian_update(
     **kwargs: object,
 ) -> SamplePath:
     """The update for values of the prior at the inducing points (`... x m`) alone."""
-    if model.is_exact:
+    if model.is_exact and not model.outlier_noise.any():
         update = GaussianUpdate.dispatch(ExactGP, GaussianLikelihoodBase)
         return update(model, likelihood, sample_values=sample_values, **kwargs)
     given = sorted(name for name, value in kwargs.items() if value is not None)

@@ -162,6 +162,8 @@ def summarize(
         rows.append(("different points", str(certificate.num_points)))
     if model.num_outputs > 1:
         rows.append(("outputs", str(model.num_outputs)))
+    if num_outliers := int((model.outlier_noise > 0).sum()):
+        rows.append(("outliers", str(num_outliers)))
     if not certificate.is_exact:
         rows += _sparse_rows(certificate, objective)
     if gap is not None:

@@ -98,6 +98,8 @@ def raw_inputs(model: SingleTaskGP) -> Tensor:
 def training_noise(model: SingleTaskGP, X: Tensor | None = None) -> Tensor:
     """Noise variances of the targets of a model, as its likelihood has them.
 
+    With what a robust model adds for outliers.
+
     Args:
         model: The model.
         X: Its `aug_batch x n x d` training inputs after the input transform, if they
@@ -114,8 +116,11 @@ def training_noise(model: SingleTaskGP, X: Tensor | None = None) -> Tensor:
         # BoTorch's `SparseOutlierNoise` is in units of the prior variance.
         variances = model.covar_module(X, diag=True)
         noise = noise_covar(X, shape=zeros.shape, diag_K=variances)
-        return noise.diagonal(dim1=-1, dim2=-2)
-    return likelihood_noise(model.likelihood, X, zeros)
+        noise = noise.diagonal(dim1=-1, dim2=-2)
+    else:
+        noise = likelihood_noise(model.likelihood, X, zeros)
+    extra = getattr(model, "_outlier_noise", None)
+    return noise if extra is None else noise + extra
 
 
 def likelihood_noise(

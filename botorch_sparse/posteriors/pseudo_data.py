@@ -12,8 +12,11 @@ the variance of a GP with observations at `S` of noise covariance
 variance apart.
 """
 
+import warnings
+
 import torch
 from linear_operator.utils.cholesky import psd_safe_cholesky
+from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 from botorch_sparse.posteriors.nystrom import NystromPosterior
@@ -45,13 +48,16 @@ def pseudo_data(
     L_B = posterior.chol_inner
     eye = torch.eye(len(L_B), dtype=L_B.dtype, device=L_B.device)
     M = (eye - torch.cholesky_inverse(L_B)).flip(0, 1)
-    # Eigenvalues are at least 0; directions without data round to either side of it.
-    if is_awaited:
-        jitter = torch.finfo(M.dtype).eps
-        reverse = psd_safe_cholesky(M, jitter=jitter, max_tries=6)
-    else:
-        reverse, info = torch.linalg.cholesky_ex(M)
+    # Eigenvalues are at least 0; directions without data, or with data that say hardly
+    # anything, round to either side of it.
+    reverse, info = torch.linalg.cholesky_ex(M)
+    if not is_awaited:
         reverse = torch.where(info == 0, reverse, torch.nan)
+    elif bool(info):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", category=NumericalWarning)
+            jitter = torch.finfo(M.dtype).eps
+            reverse = psd_safe_cholesky(M, jitter=jitter, max_tries=6)
     R = reverse.flip(0, 1).mT
     F = torch.linalg.solve_triangular(
         R, posterior.chol_inducing, upper=False, left=False

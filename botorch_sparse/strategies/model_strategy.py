@@ -59,6 +59,7 @@ class ModelOptions(DomainOptions, total=False):
     initial_design: str
     refit: RefitSchedule | None
     optimizer_options: Mapping[str, Any] | None
+    robust: bool | None
     unique: bool | None
     minimize: bool
     outcomes: Iterable[Outcome] | None
@@ -101,6 +102,12 @@ class ModelStrategy(Strategy, Generic[S]):
     - `refit`: When hyperparameters are fitted again, at the ends of batches. Never with
       a kernel; else when data grew by a fifth. A kernel's noise is fitted down to 1e-4
       of its prior variance, or to half of `lam` where that is less.
+    - `robust`: Whether values that lie far from all others count less: beyond a gap of
+      ten times the range of the others, at most a fifth of ten values or more at either
+      end. They are moved to the others, have extra noise where these contradict them,
+      and are announced. By default so where the kernel is inferred. With a kernel all
+      feedback is taken as it is: the theorems do not cover `robust=True`. Where a few
+      candidates are truly many times better than all others, pass `robust=False`.
     - `optimizer_options`: On a continuous domain, for `optimize_acqf`: `num_restarts`,
       `raw_samples`, `options`, ...
 
@@ -111,11 +118,12 @@ class ModelStrategy(Strategy, Generic[S]):
         surrogate: From the domain and the settings to what learns: a value with
             `learn`, `predict`, `posterior`, `model`, `inducing`, `certificate`,
             `clear`, `config`, `state_dict` and `of_state`, such as `Surrogate`.
-        mean_module: See above, as the next four.
+        mean_module: See above, as the next five.
         num_initial: See there.
         initial_design: See there.
         refit: See there.
         optimizer_options: See there.
+        robust: See there.
         cost: `A` positive costs of the candidates of a table, for strategies that weigh
             them; see `Costs`. An evaluation costs when it is asked for, and nothing any
             more if it fails or is withdrawn.
@@ -147,6 +155,7 @@ class ModelStrategy(Strategy, Generic[S]):
         budget: float | None = None,
         refit: RefitSchedule | None = None,
         optimizer_options: Mapping[str, Any] | None = None,
+        robust: bool | None = None,
         unique: bool | None = None,
         minimize: bool = False,
         outcomes: Iterable[Outcome] | None = None,
@@ -167,6 +176,7 @@ class ModelStrategy(Strategy, Generic[S]):
                 refit=refit,
                 num_initial=num_initial,
                 optimizer_options=optimizer_options,
+                robust=robust,
             )
             for kernel, noise in settings_of(covar_module, lam, num)
         ]
@@ -408,6 +418,7 @@ def surrogate_of(
         initial_sampler or RecursiveRLSSampler(),
         max_memory,
         EXACT_ON_TABLES if domain.num_rows else EXACT_SIZE,
+        is_robust=settings.is_robust,
         is_scale_known=source.is_inferred,
         is_noise_known=settings.refit is not None,
     )

@@ -167,6 +167,7 @@ class UCBStrategy(ModelStrategy[Any]):
                     refit=refit,
                     repeat=repeat,
                     batch_size=None if batch_size == 1 else batch_size,
+                    robust=options.get("robust") or None,
                 )
                 mean_module = ZeroMean() if mean_module is None else mean_module
         is_proved = default_radius is not None and default_radius.constants == "theory"

@@ -30,6 +30,7 @@ SPARSE: dict[str, list[Any]] = {
     "inducing_sampler": bad.CHOICE,
     "inducing_points": [[[0.5]], X.half()],
     "learn_inducing_points": bad.FLAG,
+    "robust": bad.FLAG,
     "max_inducing": [3],
 }
 SUBSET: dict[str, list[Any]] = {

@@ -66,6 +66,7 @@ MODELS = [
         max_memory=bad.WHOLE,
         cat_dims=CAT_DIMS,
         learn_inducing_points=bad.FLAG,
+        robust=bad.FLAG,
     ),
     *anything(
         partial(m.SparseSingleTaskGP, X, ROW),

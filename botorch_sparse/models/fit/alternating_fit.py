@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from botorch.models import SingleTaskGP
 from botorch.models.robust_relevance_pursuit_model import RobustRelevancePursuitMixin
@@ -35,6 +36,7 @@ from botorch_sparse.models.fit.exact_fit import (
 from botorch_sparse.models.fit.learned_points import fit_learned_points
 from botorch_sparse.models.fit.log_parameters import fit_gpytorch_mll_in_logarithms
 from botorch_sparse.models.fit.outputs_apart import give_back, outputs_apart
+from botorch_sparse.models.fit.robust_fit import fit_robustly
 from botorch_sparse.models.inducing_points import InducingPoints
 from botorch_sparse.models.summary import LikelihoodGap
 from botorch_sparse.models.training_data import raw_inputs, same_tensor
@@ -54,7 +56,7 @@ def fit(
     *,
     rounds: int | None = None,
     max_fit_inducing_points: int | None = None,
-    **options: object,
+    **options: Any,
 ) -> MarginalLogLikelihood:
     """`SparseSingleTaskGP.custom_fit`, which says what it takes, does and raises."""
     asked = {"rounds": rounds, "max_fit_inducing_points": max_fit_inducing_points}
@@ -68,11 +70,13 @@ def fit(
     parts = outputs_apart(mll) if is_divisible(mll, options) else []
     with _distinct_warnings(), _restored_on_failure(model, mll), one_thread():
         if not parts:
-            model._likelihood_gap = _fit_together(mll, options, **asked)
+            once = partial(_fit_together, mll, options, **asked)
+            gap = fit_robustly(mll, once) if model.robust else once()
+            model._likelihood_gap = gap
             model._warn_if_far()
         else:
             for part in parts:
-                part.model.custom_fit(part, **asked, **options)
+                fit(part.model, part, **asked, **options)
             give_back(mll, parts)
         model._warn_if_capped()
     return mll.eval()
@@ -198,7 +202,7 @@ def _restored_on_failure(
 ) -> Iterator[None]:
     """Leave hyperparameters, inducing points and mode as they were on an error."""
     state, was_training, was_fitted_in = model._state, mll.training, model.training
-    gap = model._likelihood_gap
+    gap, extra = model._likelihood_gap, model._outlier_noise
     model._is_fitting = True
     try:
         with module_rollback_ctx(mll) as checkpoint:
@@ -208,6 +212,7 @@ def _restored_on_failure(
         mll.train(was_training)
         model.train(was_fitted_in)
         model._state, model._likelihood_gap = state, gap
+        model._outlier_noise = extra
         raise
     finally:
         model._is_fitting = False

@@ -134,6 +134,8 @@ def on_random_rows(mll: MarginalLogLikelihood, num_rows: int) -> MarginalLogLike
     of_rows = {id(X): X[..., rows, :] for X in model.train_inputs}
     of_rows[id(model.train_targets)] = model.train_targets[..., rows]
     of_rows[id(model._state)] = type(model._state)()
+    if (extra := model._outlier_noise) is not None:
+        of_rows[id(extra)] = extra[..., rows]
     if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
         noise = model.likelihood.noise_covar
         of_rows[id(noise)] = FixedGaussianNoise(noise.noise[..., rows])

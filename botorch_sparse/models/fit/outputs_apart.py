@@ -41,3 +41,5 @@ def give_back(mll: MarginalLogLikelihood, parts: list[MarginalLogLikelihood]) ->
     model._take(model._draw(model._points()))
     gaps = [part.model._likelihood_gap for part in parts]
     model._likelihood_gap = None if None in gaps else max(gaps)
+    if model.robust:
+        model._outlier_noise = torch.stack([p.model.outlier_noise for p in parts], -2)

@@ -235,8 +235,12 @@ class FoldedEvaluations:
     chosen: Tensor = field(default=EMPTY, repr=False)
 
     @classmethod
-    def of(cls, point: Tensor, values: Tensor) -> "FoldedEvaluations":
+    def of(
+        cls, point: Tensor, values: Tensor, weights: Tensor | None = None
+    ) -> "FoldedEvaluations":
         """Fold `n` observations by the numbers of their points; NaN counts for none.
+
+        With `weights` an observation counts as so many.
 
         Sums are taken in the order of the feedback, so that a prefix of a history
         always gives the same bits. Cost: O(n log n).
@@ -246,6 +250,8 @@ class FoldedEvaluations:
         )
         is_there = ~values.isnan()
         Y, weight = values.where(is_there, 0.0), is_there.double()
+        if weights is not None:
+            Y, weight = Y * weights, weight * weights
         total, counts = (
             np.bincount(inverse, weights=each.numpy(), minlength=len(number))
             for each in (Y, weight)

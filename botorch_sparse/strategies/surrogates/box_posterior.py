@@ -43,6 +43,7 @@ from botorch_sparse.strategies.local_maximization import (
 )
 from botorch_sparse.strategies.surrogates.prior import Prior
 from botorch_sparse.strategies.surrogates.prior_fitting import of_standardized
+from botorch_sparse.strategies.surrogates.robust_evaluations import RobustEvaluations
 from botorch_sparse.strategies.surrogates.surrogate import (
     DomainPosterior,
     JointOutcomes,
@@ -94,13 +95,18 @@ class BoxPosterior(DomainPosterior):
         values: FoldedEvaluations,
         chosen: Tensor,
     ) -> Self:
+        is_moved = isinstance(record, RobustEvaluations)
+        num = len(record) if is_moved else int(values.counts.sum())
         model = self.source.build(
             record,
-            torch.arange(int(values.counts.sum())),
+            torch.arange(num),
             record.points(values.point[chosen]).double(),
             prior.hyperparameters,
             prior.lengthscale_factor,
         )
+        if isinstance(record, RobustEvaluations):
+            extra = (1 / record.weight - 1).to(model.train_targets)
+            model.outlier_noise = model.likelihood.noise.detach() * extra
         return replace(self, prior=prior, known=model)
 
     @cached_property

@@ -10,7 +10,12 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
 
-from botorch_sparse.argument_checks import check_kind, check_number, check_whole
+from botorch_sparse.argument_checks import (
+    check_flag,
+    check_kind,
+    check_number,
+    check_whole,
+)
 from botorch_sparse.kernels import in_double
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies.core.fingerprint import fingerprint
@@ -78,6 +83,8 @@ class PosteriorSettings:
         optimizer_options: For `optimize_acqf`, on a box.
         mean_module: The prior mean of a kernel that is given; None for a constant that
             the data decide on.
+        robust: Whether values that lie far from all others count less; None for where
+            the kernel is inferred.
     """
 
     covar_module: Kernel | None
@@ -86,6 +93,12 @@ class PosteriorSettings:
     num_initial: int
     optimizer_options: dict[str, Any] = field(default_factory=dict)
     mean_module: Mean | None = None
+    robust: bool | None = None
+
+    @property
+    def is_robust(self) -> bool:
+        """Whether values that lie far from all others count less."""
+        return self.covar_module is None if self.robust is None else self.robust
 
     @classmethod
     def of(
@@ -98,6 +111,7 @@ class PosteriorSettings:
         refit: RefitSchedule | None = None,
         num_initial: int | None = None,
         optimizer_options: Mapping[str, Any] | None = None,
+        robust: bool | None = None,
     ) -> "PosteriorSettings":
         """Settings with defaults, which differ with and without a kernel.
 
@@ -106,6 +120,8 @@ class PosteriorSettings:
         options = domain.optimizer_options(optimizer_options)
         if num_initial is not None:
             check_whole("num_initial", num_initial)
+        if robust is not None:
+            check_flag("robust", robust)
         is_inferred = covar_module is None
         validate_lam(lam, is_inferred=is_inferred)
         validate_mean(mean_module, is_inferred=is_inferred)
@@ -123,11 +139,12 @@ class PosteriorSettings:
         if num_initial is None:
             num_initial = domain.num_initial(is_known=refit is None)
         refit = None if refit is None else replace(refit)
-        return cls(covar_module, lam, refit, num_initial, options, mean_module)
+        return cls(covar_module, lam, refit, num_initial, options, mean_module, robust)
 
     def config(self) -> dict[str, Any]:
         """Plain values for a state to agree on; the kernel is not among them."""
-        return {
+        robust = {} if self.robust is None else {"robust": self.robust}
+        return robust | {
             "lam": self.lam,
             "mean": _mean_config(self.mean_module),
             "refit": fingerprint(self.refit, "refit"),

@@ -11,6 +11,7 @@ from botorch.exceptions.warnings import InputDataWarning
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import posterior_mean_norm
+from botorch_sparse.argument_checks import short_list
 from botorch_sparse.batching.rules import (
     ContinueFunction,
     GrowingBatch,
@@ -26,7 +27,9 @@ from botorch_sparse.inducing import (
 from botorch_sparse.models import ModelCertificate, SparseSingleTaskGP
 from botorch_sparse.models.inducing_points import EXACT_SIZE, sample_inducing_points
 from botorch_sparse.pools.shard import SelectableRows
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors import Moments, NystromPosterior, leave_one_out
+from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
+from botorch_sparse.posteriors.outlier_noise import outlier_noise
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.data.domain import Domain, TableDomain
 from botorch_sparse.strategies.data.preference import Preference
@@ -37,6 +40,7 @@ from botorch_sparse.strategies.data.run_record import (
 )
 from botorch_sparse.strategies.surrogates.prior import Prior
 from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
+from botorch_sparse.strategies.surrogates.robust_evaluations import RobustEvaluations
 
 # Feedback is announced above this, in standard deviations of the kernel, from two
 # points on, and below the least from some more.
@@ -302,6 +306,8 @@ class Surrogate:
         inducing: Numbers of the inducing points in use.
         is_scale_known: Whether the scale of the feedback has been looked at.
         is_noise_known: Whether its repeats have been.
+        is_robust: Whether evaluations that lie apart count less.
+        apart: Places of those that do, among the evaluations.
     """
 
     view: DomainPosterior
@@ -313,6 +319,8 @@ class Surrogate:
     inducing: tuple[int, ...] = ()
     is_scale_known: bool = False
     is_noise_known: bool = False
+    is_robust: bool = False
+    apart: tuple[int, ...] = ()
 
     @property
     def parts(self) -> "tuple[Surrogate, ...]":
@@ -391,28 +399,80 @@ class Surrogate:
         Returns:
             What is known then; `prior` is another object where it is another prior.
         """
+        record = self._moved(record)
         values, source = record.folded(), self.source
+        others = record.others() if isinstance(record, RobustEvaluations) else record
         prior, ranks = self.view.prior, source.ranks
         if ranks.size > 1:
             record.points(values.point)  # all ranks know them from here on
         if source.is_due(prior.last_fit, record):
             before = prior
             prior = ranks.once_drawing(
-                generator, lambda: source.fitted(before, record, generator)
+                generator, lambda: source.fitted(before, others, generator)
             )
-        prior = source.in_units(prior, record.values)
+            prior = replace(prior, last_fit=len(record))
+        prior = source.in_units(prior, others.values)
         prior = source.shrunk(prior, lengthscale_factor)
         chosen = self._draw(prior, record, values, generator)
+        record, values = self._weighted(prior, record, values, chosen)
         view = self.view.learned(prior, record, values, chosen)
         inducing = tuple(values.point[chosen].tolist())
         learned = replace(self, view=view, inducing=inducing)
         return learned._with_announcements(record, values)
+
+    def _moved(self, record: Evaluations, size: int | None = None) -> Evaluations:
+        """The evaluations, those that lie apart moved to the others; the first ones."""
+        return RobustEvaluations.of(record, size) if self.is_robust else record
+
+    @torch.no_grad()
+    def _weighted(
+        self,
+        prior: Prior,
+        record: Evaluations,
+        values: FoldedEvaluations,
+        chosen: Tensor,
+    ) -> tuple[Evaluations, FoldedEvaluations]:
+        """Evaluations that lie apart count less where the others contradict them.
+
+        Cost: O(n m^2), some five times, where there are some.
+        """
+        if not isinstance(record, RobustEvaluations):
+            return record, values
+        weighted = record.weighted
+        data = evaluations_at(record, values, chosen)
+        X, (lam, scale) = self.source.inputs(data.X), (prior.lam, prior.scale)
+        mean = prior.mean_module
+        blank = NystromPosterior.prior(
+            prior.covar_module, X[data.chosen], mean_module=mean
+        )
+        Z = self.source.inputs(record.points(record.point[record.is_apart]).double())
+        Y = record.values[record.is_apart].to(X) / scale
+
+        def left_out(rho: Tensor) -> Moments:
+            folded = weighted((lam / (lam + rho)).cpu()).folded()
+            y, d = folded.Y.to(X) / scale, lam / folded.counts.to(X)
+            if mean is None:
+                posterior = condition_with_constant_mean(blank, X, y, d)
+            else:
+                posterior = blank.condition(X, y, d)
+            return leave_one_out(posterior, Z, Y, lam + rho)
+
+        noise, num = torch.full_like(Y, lam), len(record)
+        rho = self.source.ranks.once(
+            lambda: outlier_noise(left_out, Y, noise, num=num, least_scale=None).cpu()
+        )
+        record = weighted(lam / (lam + rho))
+        return record, record.folded()
 
     def _with_announcements(
         self, record: Evaluations, values: FoldedEvaluations
     ) -> Self:
         """What does not fit the prior is announced, once."""
         prior, source, is_known = self.view.prior, self.source, self.is_scale_known
+        apart = tuple[int, ...]()
+        if isinstance(record, RobustEvaluations):
+            apart = tuple(record.is_apart.nonzero().squeeze(-1).tolist())
+            announce_apart(record, sorted({*apart} - {*self.apart}))
         if not is_known and not source.awaits_fit(prior):
             X = source.inputs(record.points(values.point))
             k_diag = float(prior.covar_module(X, diag=True).detach().mean())
@@ -420,7 +480,9 @@ class Surrogate:
         is_noise_known = self.is_noise_known or announce_noise(
             record, values, prior.lam
         )
-        return replace(self, is_scale_known=is_known, is_noise_known=is_noise_known)
+        return replace(
+            self, is_scale_known=is_known, is_noise_known=is_noise_known, apart=apart
+        )
 
     def _draw(
         self,
@@ -487,6 +549,7 @@ class Surrogate:
             "num_rebuilt": self.view.num_rebuilt,
             "is_scale_known": self.is_scale_known,
             "is_noise_known": self.is_noise_known,
+            "apart": list(self.apart),
         }
 
     def moved(
@@ -521,17 +584,37 @@ class Surrogate:
         view = self.view.blank(prior)
         rebuilt = state["num_rebuilt"] or num_learned
         for num in sorted({rebuilt, num_learned} - {0}):
-            values = record.folded(num)
+            first = self._moved(record, num)
+            values = first.folded(num)
             every = torch.arange(len(values))
             chosen = every if is_all else values.places(inducing)
-            view = view.learned(prior, record, values, chosen)
+            first, values = self._weighted(prior, first, values, chosen)
+            view = view.learned(prior, first, values, chosen)
         return replace(
             self,
             view=view,
             inducing=tuple(inducing),
             is_scale_known=state["is_scale_known"],
             is_noise_known=state["is_noise_known"],
+            apart=tuple(state.get("apart", ())),
         )
+
+
+def announce_apart(record: RobustEvaluations, places: Sequence[int]) -> None:
+    """Warn of evaluations that lie apart, by their places."""
+    if not places:
+        return
+    others = record.others().values.abs()
+    shown = short_list(places, 10, show=str)
+    warnings.warn(
+        f"{len(places)} values{record.outcome_text} lie far from all others, of which "
+        f"the largest is {float(others.max()):.6g} in size: evaluations {shown} "
+        "(counted from 0). They are taken as a little beyond the others, and count "
+        "less where the others contradict them. Correct those that are mistakes. With "
+        "robust=False all are taken as they are.",
+        InputDataWarning,
+        stacklevel=2,
+    )
 
 
 def announce_noise(record: Evaluations, values: FoldedEvaluations, lam: float) -> bool:

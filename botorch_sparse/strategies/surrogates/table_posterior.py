@@ -30,6 +30,7 @@ from botorch_sparse.strategies.data.run_record import (
     evaluations_at,
 )
 from botorch_sparse.strategies.surrogates.prior import Prior
+from botorch_sparse.strategies.surrogates.robust_evaluations import RobustEvaluations
 from botorch_sparse.strategies.surrogates.surrogate import (
     DomainPosterior,
     JointOutcomes,
@@ -351,12 +352,15 @@ class ExactTablePosterior(TablePosterior):
         num_learned: Evaluations in it.
         num_rebuilt: Evaluations when the data were last factorized anew.
         num_unique: Unique points in it.
+        moved: What it learned of evaluations some of which lay apart; None where it
+            learned them as they are.
     """
 
     pool: ExactPool
     num_learned: int = 0
     num_rebuilt: int = 0
     num_unique: int = 0
+    moved: FoldedEvaluations | None = None
 
     @override
     def blank(self, prior: Prior) -> Self:
@@ -385,7 +389,8 @@ class ExactTablePosterior(TablePosterior):
     def posterior_of(self, record: Evaluations) -> NystromPosterior | None:
         if self.num_learned == 0:
             return None
-        data = evaluations_at(record, record.folded(self.num_learned))
+        values = self.moved or record.folded(self.num_learned)
+        data = evaluations_at(record, values)
         X = self.source.inputs(data.X)
         return posterior_of_data(self.prior, X, X, data)
 
@@ -411,6 +416,8 @@ class ExactTablePosterior(TablePosterior):
     ) -> Self:
         if prior is not self.prior:
             return self.blank(prior)._rebuilt(record, values)
+        if self.moved is not None or isinstance(record, RobustEvaluations):
+            return self._rebuilt(record, values)
         new = slice(self.num_learned, int(values.counts.sum()))
         point, Y = record.point[new], record.values[new] / prior.scale
         beside = bool((point >= len(self.pool)).any())
@@ -432,7 +439,8 @@ class ExactTablePosterior(TablePosterior):
         pool, prior = exact_pool(self.pool.X, self.prior), self.prior
         X, noise = self.source.inputs(data.X), prior.lam / data.counts
         pool.rebuild(X, data.Y / prior.scale, noise)
-        num = int(values.counts.sum())
+        is_moved = isinstance(record, RobustEvaluations)
+        num = len(record) if is_moved else int(values.counts.sum())
         return replace(
             self,
             pool=pool,
@@ -440,6 +448,7 @@ class ExactTablePosterior(TablePosterior):
             num_learned=num,
             num_rebuilt=num,
             num_unique=len(values),
+            moved=values if is_moved else None,
         )
 
 

@@ -1,0 +1,358 @@
+"""A robust model finds outliers, names them, and is the plain model without any."""
+
+import copy
+import math
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from botorch.exceptions import BotorchWarning, ModelFittingError
+from botorch.fit import fit_gpytorch_mll
+from botorch.models.transforms.outcome import Standardize
+from botorch.sampling import SobolQMCNormalSampler
+from botorch.sampling.pathwise import draw_matheron_paths
+from sparse_model_cases import make_mll
+from torch import Tensor
+
+from botorch_sparse.acquisition import BatchUpperConfidenceBound
+from botorch_sparse.models import SparseSingleTaskGP, loo_cv, training_noise
+from botorch_sparse.posteriors import Moments
+from botorch_sparse.posteriors.outlier_noise import (
+    is_far,
+    outlier_noise,
+    price_of_outlier,
+)
+
+N = 60
+WRONG = [7, 30, 41]
+SHORT = {"optimizer_kwargs": {"options": {"maxiter": 40}}}
+
+
+def data(values: tuple[float, ...] = (6.0, -5.0, 8.0)) -> tuple[Tensor, Tensor]:
+    """A curve with noise, some of whose values are wrong."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.linspace(0, 1, N, dtype=torch.float64).unsqueeze(-1)
+    noise = torch.randn(N, 1, generator=generator, dtype=torch.float64)
+    Y = (7 * X).sin() + 0.1 * noise
+    for row, value in zip(WRONG, values, strict=False):
+        Y[row] = value
+    return X, Y
+
+
+def model_of(is_sparse: bool, X: Tensor, Y: Tensor, **options) -> SparseSingleTaskGP:
+    points = X[..., ::5, :] if is_sparse else None
+    return SparseSingleTaskGP(X, Y, inducing_points=points, **options)
+
+
+def fitted(is_sparse: bool, X: Tensor, Y: Tensor, **options) -> SparseSingleTaskGP:
+    model = model_of(is_sparse, X, Y, robust=True, **options)
+    with pytest.warns(BotorchWarning, match="taken to be outliers.*rows"):
+        fit_gpytorch_mll(make_mll(model), **SHORT)
+    return model
+
+
+def outliers(model: SparseSingleTaskGP) -> list[int]:
+    return (model.outlier_noise > 0).nonzero()[..., -1].unique().tolist()
+
+
+def kernel_matrix(n: int) -> np.ndarray:
+    x = np.linspace(0, 1, n)
+    return np.exp(-0.5 * ((x[:, None] - x) / 0.2) ** 2)
+
+
+def log_likelihood(K: np.ndarray, y: np.ndarray, d: np.ndarray) -> float:
+    """The exact one, with dense matrices."""
+    _, log_det = np.linalg.slogdet(K + np.diag(d))
+    square = y @ np.linalg.solve(K + np.diag(d), y)
+    return float(-0.5 * (square + log_det + len(y) * math.log(2 * math.pi)))
+
+
+def left_out_of(K: np.ndarray, y: np.ndarray, d: np.ndarray):
+    """Leave-one-out moments by the exact GP of the others, one by one."""
+
+    def left_out(rho: Tensor) -> Moments:
+        moments = []
+        for i in range(len(y)):
+            rest = np.delete(np.arange(len(y)), i)
+            A = K[np.ix_(rest, rest)] + np.diag((d + rho.numpy())[rest])
+            w = np.linalg.solve(A, K[rest, i])
+            moments.append((w @ y[rest], K[i, i] - w @ K[rest, i]))
+        return Moments(*torch.tensor(np.array(moments)).unbind(-1))
+
+    return left_out
+
+
+def test_variance_maximizes_the_likelihood():
+    """Of one outlier; the gain, above its price, is the closed form's."""
+    n, i = 25, 11
+    K, d = kernel_matrix(n), np.full(n, 0.01)
+    y = np.sin(7 * np.linspace(0, 1, n))
+    y[i] += 4.0
+    left_out, Y = left_out_of(K, y, d), torch.from_numpy(y)
+    rho = outlier_noise(left_out, Y, torch.from_numpy(d), num=n).numpy()
+    assert np.flatnonzero(rho).tolist() == [i]
+    at = {c: log_likelihood(K, y, d + c * rho) for c in (0.0, 0.9, 1.0, 1.1)}
+    assert at[1.0] > max(at[0.9], at[1.1])
+    mean, variance = (m[i].item() for m in left_out(torch.zeros(n)))
+    t = (y[i] - mean) ** 2 / (variance + d[i])
+    gain = 0.5 * (t - 1 - math.log(t))
+    assert at[1.0] - at[0.0] == pytest.approx(gain) and gain > 2 * math.log(n)
+
+
+def test_no_outlier_below_the_price():
+    """The same observation is one or none as the price falls or rises."""
+    n, i = 25, 11
+    K, d, y = kernel_matrix(n), np.full(n, 0.01), np.zeros(n)
+    y[i] = 1.0
+    Y, noise = torch.from_numpy(y), torch.from_numpy(d)
+    mean, variance = (m[i].item() for m in left_out_of(K, y, d)(torch.zeros(n)))
+    t = (y[i] - mean) ** 2 / (variance + d[i])
+    gain = 0.5 * (t - 1 - math.log(t))
+    for num, is_found in ((int(math.exp(gain / 2) * 0.99), True), (10**6 * n, None)):
+        rho = outlier_noise(left_out_of(K, y, d), Y, noise, num=num)
+        above = gain > price_of_outlier(num) if is_found is None else is_found
+        assert bool(rho.any()) == above
+
+
+def test_far_values():
+    Y = torch.tensor([[1.0, 2.0, 3.0, 4.0, 99.0], [1.0, 2.0, 3.0, 4.0, 23.0]])
+    assert is_far(Y, -1).tolist() == [[False] * 4 + [True], [False] * 5]
+    assert not is_far(torch.tensor([0.0, 0.0, 0.0, 0.0, 5.0]), -1).any()
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("values", [(6.0, -5.0, 8.0), (-1e6, -1e6, 6740.0)])
+def test_finds_the_wrong_rows(is_sparse, values):
+    X, Y = data(values)
+    model = fitted(is_sparse, X, Y)
+    assert outliers(model) == WRONG and model.is_exact != is_sparse
+    assert dict(model.summary().rows)["outliers"] == "3"
+    with torch.no_grad():
+        posterior = model.posterior(X, observation_noise=True)
+        error = (posterior.mean - (7 * X).sin()).abs().max().item()
+        sd = posterior.variance.sqrt().max().item()
+    assert error < 0.2 and sd < 0.3
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_posterior_has_the_extra_noise(is_sparse):
+    """It is the plain model's with that noise given, and so is the objective."""
+    X, Y = data()
+    model = fitted(is_sparse, X, Y, outcome_transform=None)
+    extra = model.outlier_noise
+    noise = (model.likelihood.noise + extra).detach()
+    torch.testing.assert_close(training_noise(model), noise)
+    plain = model_of(
+        is_sparse, X, Y, train_Yvar=noise.unsqueeze(-1), outcome_transform=None
+    )
+    state = {k: v for k, v in model.state_dict().items() if "likelihood" not in k}
+    plain.load_state_dict(state, strict=False)
+    Z = torch.rand(9, 1, dtype=torch.float64)
+    for a, b in ((model, plain), (model.train(), plain.train())):
+        if a.training:
+            objective = [m.likelihood(m(X), X).log_prob(Y[:, 0]) for m in (a, b)]
+            torch.testing.assert_close(*objective)
+            continue
+        p, q = a.posterior(Z), b.posterior(Z)
+        torch.testing.assert_close(p.mean, q.mean)
+        torch.testing.assert_close(p.variance, q.variance)
+        torch.testing.assert_close(loo_cv(a).posterior.mean, loo_cv(b).posterior.mean)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_sample_paths_and_pending_points(is_sparse):
+    """They follow the posterior with the extra noise."""
+    X, Y = data()
+    model = fitted(is_sparse, X, Y, outcome_transform=None)
+    posterior = model.posterior(X)
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(0)
+        values = draw_matheron_paths(model, torch.Size([400]))(X).squeeze(-1)
+    error = (values.mean(0) - posterior.mean.squeeze(-1)).abs()
+    assert (error < 6 * posterior.variance.squeeze(-1).sqrt() / 20 + 0.01).all()
+    acqf = BatchUpperConfidenceBound(model, beta=4.0)
+    ucb = posterior.mean + 2 * posterior.variance.sqrt()
+    torch.testing.assert_close(
+        acqf(X.unsqueeze(-2)), ucb.squeeze(-1), rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_plain_without_outliers(is_sparse):
+    """To the bit, and nothing is announced."""
+    X, Y = data(())
+    models = [model_of(is_sparse, X, Y, robust=robust) for robust in (False, True)]
+    for model in models:
+        fit_gpytorch_mll(make_mll(model), **SHORT)
+    plain, robust = ({**m.state_dict()} for m in models)
+    assert all(torch.equal(plain[name], robust[name]) for name in plain)
+    p, q = (m.posterior(X[:7] + 0.01) for m in models)
+    assert torch.equal(p.mean, q.mean) and torch.equal(p.variance, q.variance)
+    assert not models[1].outlier_noise.any()
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_found_at_the_first_prediction(is_sparse):
+    """Of new data and hyperparameters that come from elsewhere."""
+    X, Y = data()
+    model = fitted(is_sparse, X, Y)
+    other = model_of(is_sparse, X, Y, robust=True)
+    assert not other.outlier_noise.any()
+    other.load_state_dict(model.state_dict())
+    with pytest.warns(BotorchWarning, match="rows '?7'?, '?30'?, '?41'?"):
+        found = other.eval().posterior(X).mean
+    torch.testing.assert_close(found, model.posterior(X).mean, rtol=1e-3, atol=1e-3)
+    assert outliers(other) == WRONG
+    targets = model.train_targets.clone()
+    targets[WRONG[0]] = targets[WRONG[0] - 1]
+    model.set_train_data(targets=targets, strict=False)
+    assert not model.outlier_noise.any()
+    with pytest.warns(BotorchWarning, match="2 of 60"):
+        model.posterior(X[:1])
+    assert outliers(model) == WRONG[1:]
+
+
+def test_copies_keep_what_was_found():
+    X, Y = data()
+    model = fitted(True, X, Y)
+    expected = model.posterior(X[:5]).mean
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(other.outlier_noise, model.outlier_noise)
+        torch.testing.assert_close(other.posterior(X[:5]).mean, expected)
+    single = copy.deepcopy(model).to(torch.float32)
+    assert single.outlier_noise.dtype == torch.float32
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_conditioning(is_sparse):
+    """Old rows keep their extra noise, and new ones have none."""
+    X, Y = data()
+    model = fitted(is_sparse, X, Y)
+    new_X = torch.tensor([[0.113], [0.52]], dtype=torch.float64)
+    new_Y = (7 * new_X).sin()
+    more = model.condition_on_observations(new_X, new_Y)
+    extra = torch.cat([model.outlier_noise, torch.zeros(2).to(X)])
+    assert torch.equal(more.outlier_noise, extra)
+    again = copy.deepcopy(more)
+    again.train()
+    again.eval()  # forgets all caches
+    for Z in (new_X, X[WRONG]):
+        p, q = more.posterior(Z), again.posterior(Z)
+        torch.testing.assert_close(p.mean, q.mean)
+        torch.testing.assert_close(p.variance, q.variance)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_fantasies(is_sparse):
+    """Each is the model that is conditioned on the same values."""
+    X, Y = data()
+    model = fitted(is_sparse, X, Y, outcome_transform=None)
+    new_X = torch.tensor([[0.113], [0.52]], dtype=torch.float64)
+    sampler = SobolQMCNormalSampler(torch.Size([3]), seed=0)
+    fantasy = model.fantasize(new_X, sampler)
+    values = fantasy.train_targets[..., -2:].unsqueeze(-1)
+    p = fantasy.posterior(X[WRONG])
+    for i, Z in enumerate(values):
+        q = model.condition_on_observations(new_X, Z).posterior(X[WRONG])
+        torch.testing.assert_close(p.mean[i], q.mean)
+        torch.testing.assert_close(p.variance[i], q.variance)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_several_outputs(is_sparse):
+    """Each has outliers of its own."""
+    X, Y = data()
+    clean = data(())[1]
+    clean[20] = 9.0
+    model = fitted(is_sparse, X, torch.cat([Y, clean], dim=-1))
+    extra = model.outlier_noise
+    assert extra.shape == (2, N)
+    assert extra[0].nonzero().squeeze(-1).tolist() == WRONG
+    assert extra[1].nonzero().squeeze(-1).tolist() == [20]
+    first, second = (model.subset_output([j]) for j in range(2))
+    assert torch.equal(first.outlier_noise, extra[0])
+    assert torch.equal(second.outlier_noise, extra[1])
+    p = second.posterior(X[:3])
+    torch.testing.assert_close(p.mean, model.posterior(X[:3]).mean[:, 1:])
+
+
+def test_outputs_that_are_fitted_apart():
+    """The warning has the rows of all of them."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(520, 1, generator=generator, dtype=torch.float64)
+    noise = torch.randn(520, 2, generator=generator, dtype=torch.float64)
+    Y = torch.cat([(5 * X).sin(), X.square()], dim=-1) + 0.1 * noise
+    Y[3, 0], Y[500, 1] = 9.0, -9.0
+    model = SparseSingleTaskGP(X, Y, robust=True)
+    with pytest.warns(BotorchWarning, match="2 of 520.*rows 3, 500"):
+        fit_gpytorch_mll(make_mll(model), optimizer_kwargs={"options": {"maxiter": 8}})
+    assert model.outlier_noise.nonzero().tolist() == [[0, 3], [1, 500]]
+
+
+def test_known_noise():
+    """It is added to the noise that was given."""
+    X, Y = data()
+    model = fitted(False, X, Y, train_Yvar=torch.full_like(Y, 0.01))
+    assert outliers(model) == WRONG
+    noise = training_noise(model) - model.outlier_noise
+    torch.testing.assert_close(noise, model.likelihood.noise)
+
+
+def test_a_batch_of_data():
+    X, Y = data()
+    Y = torch.stack([Y, data(())[1]])
+    model = fitted(True, X.expand(2, N, 1), Y)
+    assert model.outlier_noise[0].nonzero().squeeze(-1).tolist() == WRONG
+    assert not model.outlier_noise[1].any()
+
+
+def test_a_fit_that_fails_changes_nothing(monkeypatch):
+    X, Y = data()
+    model = fitted(True, X, Y)
+    before, extra = copy.deepcopy(model.state_dict()), model.outlier_noise
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "_found_outliers", _fail)
+        with pytest.raises(ModelFittingError, match="on purpose"):
+            fit_gpytorch_mll(make_mll(model), **SHORT)
+    assert model.outlier_noise is extra
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+
+
+def _fail(**kwargs: object) -> Tensor:
+    raise ModelFittingError("on purpose")
+
+
+def test_announced_once():
+    X, Y = data()
+    model = fitted(True, X, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit_gpytorch_mll(make_mll(model), **SHORT)
+        model.posterior(X)
+
+
+def test_scale_without_far_values():
+    """The default transform is that of the other values; one that is given stays."""
+    X, Y = data((-1e6, 6740.0))
+    kept = torch.ones(N).bool().index_fill(0, torch.tensor(WRONG[:2]), False)
+    transform = SparseSingleTaskGP(X, Y, robust=True).outcome_transform
+    torch.testing.assert_close(transform.means, Y[kept].mean(0, keepdim=True))
+    torch.testing.assert_close(transform.stdvs, Y[kept].std(0, keepdim=True))
+    own = Standardize(m=1)
+    assert (
+        SparseSingleTaskGP(X, Y, outcome_transform=own, robust=True).outcome_transform
+        is own
+    )
+
+
+def test_construct_inputs():
+    from botorch.utils.datasets import SupervisedDataset
+
+    X, Y = data()
+    names = {"feature_names": ["x"], "outcome_names": ["y"]}
+    inputs = SparseSingleTaskGP.construct_inputs(
+        SupervisedDataset(X, Y, **names), robust=True
+    )
+    assert SparseSingleTaskGP(**inputs).robust

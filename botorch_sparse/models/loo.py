@@ -36,8 +36,9 @@ def loo_cv(
     observation there is left out. Of repeated observations one is left out at a time.
 
     Args:
-        model: A fitted model. Anything but a `SparseSingleTaskGP` with fewer inducing
-            points than data goes to `botorch.cross_validation.loo_cv`.
+        model: A fitted model. Anything but a `SparseSingleTaskGP` with outliers, or
+            with fewer inducing points than data, goes to
+            `botorch.cross_validation.loo_cv`.
         observation_noise: Whether the variances include the noise.
         untransform: Whether to undo the outcome transform.
 
@@ -66,9 +67,11 @@ def loo_cv(
             f"Got a {type(model).__name__}, whose models may have different data; "
             "cross-validate each of model.models."
         )
+    is_plain = True
     if isinstance(model, SparseSingleTaskGP):
         model.sparsify()
-    if not isinstance(model, SparseSingleTaskGP) or model.is_exact:
+        is_plain = model.is_exact and not bool(model.outlier_noise.any())
+    if is_plain:
         return botorch_loo_cv(model, observation_noise, untransform)
     m = model.num_outputs
     with torch.no_grad():

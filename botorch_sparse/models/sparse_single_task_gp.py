@@ -20,7 +20,6 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from gpytorch.mlls import MarginalLogLikelihood
-from gpytorch.models.exact_prediction_strategies import prediction_strategy
 from gpytorch.module import Module
 from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
@@ -429,7 +428,6 @@ class SparseSingleTaskGP(SingleTaskGP):
         if self.training:
             return self._with_outlier_noise(super().__call__(*args, **kwargs))
         if self.is_exact:
-            self._condition_exactly()
             return super().__call__(*args, **kwargs)
         X = args[0].unsqueeze(-1) if args[0].dim() == 1 else args[0]
         posterior, known = self.nystrom_posterior(), self._state.known
@@ -437,16 +435,12 @@ class SparseSingleTaskGP(SingleTaskGP):
         on_dense = self._warnings.large_joint
         return posterior.predict(X, embedded=embedded, on_dense=on_dense)
 
-    def _condition_exactly(self) -> None:
-        """Make GPyTorch's caches of an exact model that has outliers."""
-        if self.prediction_strategy is None and self._outlier_noise is not None:
-            inputs = list(self.train_inputs)
-            self.prediction_strategy = prediction_strategy(
-                train_inputs=inputs,
-                train_prior_dist=self._with_outlier_noise(self.forward(*inputs)),
-                train_labels=self.train_targets,
-                likelihood=self.likelihood,
-            )
+    def _get_train_prior_distribution(
+        self, train_inputs: Sequence[Tensor], **kwargs: object
+    ) -> MultivariateNormal:
+        """What GPyTorch conditions an exact model on."""
+        prior = super()._get_train_prior_distribution(train_inputs, **kwargs)
+        return self._with_outlier_noise(prior)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at `x` (`batch_shape x n x d`); in train mode the low-rank one."""

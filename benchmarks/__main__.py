@@ -20,6 +20,7 @@ NAMES = (
     "dropin_cost",
     "dropin_accuracy",
     "fits",
+    "tasks",
     "outliers",
     "model_outcomes",
     "continuous",

@@ -6,6 +6,7 @@ from botorch_sparse.lazy_exports import lazy_exports
 from botorch_sparse.models import pathwise  # registers with draw_matheron_paths
 from botorch_sparse.models.fantasy import SparseFantasyModel
 from botorch_sparse.models.nystrom_prior import NystromPrior
+from botorch_sparse.models.sparse_multi_task_gp import SparseMultiTaskGP
 from botorch_sparse.models.sparse_single_task_gp import SparseSingleTaskGP
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ __all__ = [
     "NystromPrior",
     "RefitSchedule",
     "SparseFantasyModel",
+    "SparseMultiTaskGP",
     "SparseSingleTaskGP",
     "SubsetSingleTaskGP",
     "loo_cv",

@@ -23,7 +23,11 @@ from gpytorch.module import Module
 from torch import Tensor, nan
 
 from botorch_sparse.argument_checks import check_tensors
-from botorch_sparse.models.training_data import likelihood_noise, validate_dimension
+from botorch_sparse.models.training_data import (
+    likelihood_noise,
+    outputs_in_batch,
+    validate_dimension,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +117,10 @@ class NewData:
             Y, _ = model.outcome_transform(Y, X=X)
         if fantasize_flag.off():
             model._validate_tensor_args(X=X, Y=Y, Yvar=noise, strict=False)
-        if model.num_outputs > 1:
+        outputs = outputs_in_batch(model)
+        if outputs > 1:
             X, Y, noise = multioutput_to_batch_mode_transform(
-                train_X=X, train_Y=Y, num_outputs=model.num_outputs, train_Yvar=noise
+                train_X=X, train_Y=Y, num_outputs=outputs, train_Yvar=noise
             )
         else:
             Y, noise = Y.squeeze(-1), None if noise is None else noise.squeeze(-1)
@@ -262,7 +267,7 @@ def fantasize_nothing(
 ) -> Model:
     """The fantasy model without new points, which only has the fantasies' batch."""
     batch_shape = torch.broadcast_shapes(X.shape[:-2], model.batch_shape)
-    shape = (*batch_shape, 0, model.num_outputs)
+    shape = (*batch_shape, 0, outputs_in_batch(model))
     noise: dict[str, object] = {}
     if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
         noise["noise"] = X.new_zeros(shape)

@@ -11,12 +11,12 @@ from typing import Any, NoReturn, Self
 
 import gpytorch
 from botorch.exceptions import UnsupportedError
-from botorch.models import SingleTaskGP
-from botorch.models.gpytorch import BatchedMultiOutputGPyTorchModel
+from botorch.models.gpytorch import BatchedMultiOutputGPyTorchModel, GPyTorchModel
 from botorch.models.model import FantasizeMixin
 from botorch.sampling.base import MCSampler
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import Likelihood
+from gpytorch.models import ExactGP
 from gpytorch.module import Module
 from torch import Tensor
 from typing_extensions import override
@@ -30,6 +30,7 @@ from botorch_sparse.models.conditioning import (
     fantasize_nothing,
 )
 from botorch_sparse.models.model_warnings import ModelWarnings
+from botorch_sparse.models.training_data import outputs_in_batch
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.low_rank_update import LowRankUpdate
 from botorch_sparse.posteriors.threads import one_thread
@@ -58,7 +59,7 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
     def __init__(
         self,
         posterior: NystromPosterior,
-        parent: BatchedMultiOutputGPyTorchModel,
+        parent: GPyTorchModel,
         inputs: ConcatenatedRows,
         targets: ConcatenatedRows,
         likelihood: Likelihood,
@@ -67,7 +68,7 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         self.training = False
         self._posterior = posterior
         self._inputs, self._targets = inputs, targets
-        self._num_outputs = parent.num_outputs
+        self._num_outputs = outputs_in_batch(parent)
         self._aug_batch_shape = targets.batch_shape
         outputs = 0 if self._num_outputs == 1 else 1
         self._input_batch_shape = targets.batch_shape[
@@ -84,7 +85,7 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
     @classmethod
     def of(
         cls,
-        parent: "SingleTaskGP | SparseFantasyModel",
+        parent: "ExactGP | SparseFantasyModel",
         posterior: NystromPosterior,
         new: NewData,
     ) -> Self:

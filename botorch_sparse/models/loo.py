@@ -16,8 +16,8 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
 from botorch_sparse.argument_checks import check_kind
 from botorch_sparse.models.fantasy import SparseFantasyModel
-from botorch_sparse.models.sparse_single_task_gp import SparseSingleTaskGP
-from botorch_sparse.models.training_data import TrainingData
+from botorch_sparse.models.sparse_gp import SparseGP
+from botorch_sparse.models.training_data import TrainingData, outputs_in_batch
 from botorch_sparse.posteriors.leave_one_out import leave_one_out
 from botorch_sparse.private_names import (
     build_loo_posterior,
@@ -68,12 +68,12 @@ def loo_cv(
             "cross-validate each of model.models."
         )
     is_plain = True
-    if isinstance(model, SparseSingleTaskGP):
+    if isinstance(model, SparseGP):
         model.sparsify()
         is_plain = model.is_exact and not bool(model.outlier_noise.any())
     if is_plain:
         return botorch_loo_cv(model, observation_noise, untransform)
-    m = model.num_outputs
+    m = outputs_in_batch(model)
     with torch.no_grad():
         data = TrainingData.of(model)
         Y, noise = data.Y, data.noise

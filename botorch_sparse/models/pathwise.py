@@ -29,7 +29,7 @@ from botorch.utils.context_managers import delattr_ctx
 from gpytorch.models import ExactGP
 from torch import Size, Tensor
 
-from botorch_sparse.models.sparse_single_task_gp import SparseSingleTaskGP
+from botorch_sparse.models.sparse_gp import SparseGP
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.features import inner_rows
 from botorch_sparse.private_names import GaussianLikelihoodBase
@@ -61,9 +61,9 @@ class NystromPath(SamplePath):
         """Nothing to set: the model is no ensemble."""
 
 
-@DrawMatheronPaths.register(SparseSingleTaskGP)
+@DrawMatheronPaths.register(SparseGP)
 def _draw_matheron_paths(
-    model: SparseSingleTaskGP,
+    model: SparseGP,
     *,
     sample_shape: Size,
     prior_sampler: TPathwisePriorSampler,
@@ -93,9 +93,9 @@ def _draw_matheron_paths(
     )
 
 
-@GaussianUpdate.register(SparseSingleTaskGP, GaussianLikelihoodBase)
+@GaussianUpdate.register(SparseGP, GaussianLikelihoodBase)
 def _gaussian_update(
-    model: SparseSingleTaskGP,
+    model: SparseGP,
     likelihood: GaussianLikelihoodBase,
     *,
     sample_values: Tensor,
@@ -108,7 +108,7 @@ def _gaussian_update(
     given = sorted(name for name, value in kwargs.items() if value is not None)
     if given:
         raise UnsupportedError(
-            f"Got {', '.join(given)}; the paths of a SparseSingleTaskGP are "
+            f"Got {', '.join(given)}; the paths of a sparse model are "
             "conditioned on its own data. Use model.condition_on_observations for more."
         )
     posterior = model.nystrom_posterior()

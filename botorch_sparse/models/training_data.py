@@ -14,7 +14,7 @@ from botorch.exceptions import (
     InputDataError,
     UnsupportedError,
 )
-from botorch.models import SingleTaskGP
+from botorch.models.gpytorch import GPyTorchModel, MultiTaskGPyTorchModel
 from botorch.models.transforms.input import ChainedInputTransform, InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.models.utils import validate_input_scaling
@@ -54,7 +54,7 @@ class TrainingData:
     num_outputs: int
 
     @classmethod
-    def of(cls, model: SingleTaskGP, rows: RepeatedRows | None = None) -> Self:
+    def of(cls, model: ExactGP, rows: RepeatedRows | None = None) -> Self:
         """The training data of a model, in train and in eval mode.
 
         Looking at them teaches the input transform nothing: in train mode a copy of it
@@ -75,7 +75,8 @@ class TrainingData:
             with torch.inference_mode(False):  # indices that autograd may keep
                 rows = RepeatedRows.find(raw_X)
         noise = training_noise(model, X)
-        return cls(raw_X, rows, X, model.train_targets, noise, model.num_outputs)
+        outputs = outputs_in_batch(model)
+        return cls(raw_X, rows, X, model.train_targets, noise, outputs)
 
     @property
     def points(self) -> Tensor:
@@ -88,14 +89,20 @@ class TrainingData:
         return fold_repeats(self.rows, self.Y, self.noise)
 
 
-def raw_inputs(model: SingleTaskGP) -> Tensor:
+def raw_inputs(model: ExactGP) -> Tensor:
     """Training inputs before the input transform, `batch_shape x n x d`."""
     has_transformed = model._has_transformed_inputs
     X = model._original_train_inputs if has_transformed else model.train_inputs[0]
-    return X[..., 0, :, :] if model.num_outputs > 1 else X
+    return X[..., 0, :, :] if outputs_in_batch(model) > 1 else X
 
 
-def training_noise(model: SingleTaskGP, X: Tensor | None = None) -> Tensor:
+def outputs_in_batch(model: GPyTorchModel) -> int:
+    """How many outputs are the last batch dimension of the data: tasks are a column."""
+    is_column = isinstance(model, MultiTaskGPyTorchModel)
+    return 1 if is_column else int(model.num_outputs)
+
+
+def training_noise(model: ExactGP, X: Tensor | None = None) -> Tensor:
     """Noise variances of the targets of a model, as its likelihood has them.
 
     With what a robust model adds for outliers.
@@ -213,9 +220,7 @@ def validate_training_data(
         _validate_magnitude("train_X", train_X, ranges["train_X"], remedy)
 
 
-def validate_scaling(
-    model: SingleTaskGP, train_X: Tensor, *, check_nans_only: bool
-) -> None:
+def validate_scaling(model: ExactGP, train_X: Tensor, *, check_nans_only: bool) -> None:
     """BoTorch's checks of the transformed data, made where one look finds cause.
 
     Each of them makes the host wait for an accelerator; the look is a single copy. To
@@ -234,7 +239,7 @@ def validate_scaling(
         return
     validate_input_scaling(
         train_X=X,
-        train_Y=Y.mT if model.num_outputs > 1 else Y.unsqueeze(-1),
+        train_Y=Y.mT if outputs_in_batch(model) > 1 else Y.unsqueeze(-1),
         ignore_X_dims=getattr(model, "_ignore_X_dims_scaling_check", None),
         check_nans_only=check_nans_only,
     )
@@ -435,7 +440,7 @@ def validate_transforms(input_transform: object, outcome_transform: object) -> N
 
 
 @torch.no_grad()
-def validate_kernel(model: SingleTaskGP) -> None:
+def validate_kernel(model: ExactGP) -> None:
     """Evaluate a kernel that was given at two points, so that it fails here if ever."""
     X = model.train_inputs[0][..., :2, :]
     if hasattr(model, "input_transform"):
@@ -470,7 +475,7 @@ def validate_categories(
     check_columns(cat_dims, d)
 
 
-def validate_call(model: SingleTaskGP, *args: Tensor) -> None:
+def validate_call(model: ExactGP, *args: Tensor) -> None:
     """Check what the model is called with, transformed inputs.
 
     Only shapes are looked at: a look at values would wait for the device. NaN inputs

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from botorch.models import SingleTaskGP
 from botorch.models.robust_relevance_pursuit_model import RobustRelevancePursuitMixin
 from botorch.optim.core import OptimizationResult
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from botorch.utils.context_managers import module_rollback_ctx
 from gpytorch.mlls import MarginalLogLikelihood
+from gpytorch.models import ExactGP
 
 from botorch_sparse.argument_checks import check_whole
 from botorch_sparse.inducing import RecursiveRLSSampler
@@ -51,7 +51,7 @@ ROUND_GAIN = 1e-2
 
 
 def fit(
-    model: SingleTaskGP,
+    model: ExactGP,
     mll: MarginalLogLikelihood,
     *,
     rounds: int | None = None,
@@ -125,7 +125,7 @@ def _fit_freely(
         return None
 
 
-def _begin(model: SingleTaskGP, cap: int | None) -> tuple[InducingPoints, bool]:
+def _begin(model: ExactGP, cap: int | None) -> tuple[InducingPoints, bool]:
     """How a fit draws points, and whether freely; there are some afterwards.
 
     Points that the model draws itself are at most `cap`, and have no certificate then.
@@ -175,7 +175,7 @@ def fit_bound(
     return Fitted.of(mll)
 
 
-def _optimizer(model: SingleTaskGP) -> Callable[..., OptimizationResult]:
+def _optimizer(model: ExactGP) -> Callable[..., OptimizationResult]:
     """BoTorch's for the exact GP, and for batches, whose elements it fits apart."""
     is_single = model._aug_batch_shape.numel() == 1
     has_logarithms = is_single and not model.is_exact
@@ -197,9 +197,7 @@ def _is_refit_needed(
 
 
 @contextmanager
-def _restored_on_failure(
-    model: SingleTaskGP, mll: MarginalLogLikelihood
-) -> Iterator[None]:
+def _restored_on_failure(model: ExactGP, mll: MarginalLogLikelihood) -> Iterator[None]:
     """Leave hyperparameters, inducing points and mode as they were on an error."""
     state, was_training, was_fitted_in = model._state, mll.training, model.training
     gap, extra = model._likelihood_gap, model._outlier_noise

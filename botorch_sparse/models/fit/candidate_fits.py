@@ -8,9 +8,9 @@ from typing import Any, Self
 import torch
 from botorch.exceptions import InputDataError, ModelFittingError
 from botorch.exceptions.errors import OptimizationGradientError
-from botorch.models import SingleTaskGP
 from botorch.optim.closures import get_loss_closure
 from gpytorch.mlls import MarginalLogLikelihood
+from gpytorch.models import ExactGP
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
@@ -128,7 +128,7 @@ def left_out_density(mll: MarginalLogLikelihood, fits: Sequence[Fitted] = ()) ->
         return -0.5 * ((2 * pi * variance).log() + error).mean()
 
 
-def _ordinary_rows(model: SingleTaskGP, fits: Sequence[Fitted]) -> Tensor:
+def _ordinary_rows(model: ExactGP, fits: Sequence[Fitted]) -> Tensor:
     """Shuffled rows that no sparse fit has as inducing points, if enough; else all."""
     rows, group = shuffled_rows(model), model._inducing_set().rows.inverse
     is_inducing = torch.zeros_like(group, dtype=torch.bool)
@@ -139,7 +139,7 @@ def _ordinary_rows(model: SingleTaskGP, fits: Sequence[Fitted]) -> Tensor:
     return ordinary if len(ordinary) >= LEAST_LEFT_OUT else rows
 
 
-def shuffled_rows(model: SingleTaskGP) -> Tensor:
+def shuffled_rows(model: ExactGP) -> Tensor:
     """All rows of the training data in a random order, the same in each fit."""
     Y = model.train_targets
     generator = torch.Generator().manual_seed(DEFAULT_SEED)

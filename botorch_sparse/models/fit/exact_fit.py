@@ -18,11 +18,11 @@ from math import isqrt
 
 import torch
 from botorch.exceptions import ModelFittingError
-from botorch.models import SingleTaskGP
 from botorch.optim.closures import get_loss_closure
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.likelihoods.noise_models import FixedGaussianNoise
 from gpytorch.mlls import MarginalLogLikelihood
+from gpytorch.models import ExactGP
 
 from botorch_sparse.models.fit.candidate_fits import (
     Fitted,
@@ -34,6 +34,7 @@ from botorch_sparse.models.fit.candidate_fits import (
 )
 from botorch_sparse.models.fit.log_parameters import fit_gpytorch_mll_in_logarithms
 from botorch_sparse.models.inducing_points import BYTES, MOST_EXACT, InducingSet
+from botorch_sparse.models.tasks import TaskNoise
 from botorch_sparse.models.training_data import raw_inputs
 
 # Rows of a first fit, of those beyond `MOST_EXACT` of a last one too.
@@ -49,7 +50,7 @@ GAIN = 1e-5
 NEAR = 0.1
 
 
-def num_exact_rows(model: SingleTaskGP) -> int:
+def num_exact_rows(model: ExactGP) -> int:
     """How many rows an exact fit takes: all if they are at most `MOST_EXACT`.
 
     Several outputs share the budget of time, and `max_memory` bounds it too.
@@ -157,7 +158,7 @@ def is_divisible(mll: MarginalLogLikelihood, options: Options) -> bool:
     Data in the likelihood must be known, and no option may belong to this objective
     alone.
     """
-    divisible = (GaussianLikelihood, FixedNoiseGaussianLikelihood)
+    divisible = {GaussianLikelihood, FixedNoiseGaussianLikelihood, TaskNoise}
     kwargs: Options = options.get("optimizer_kwargs") or {}
     named = {"parameters", "bounds", "callback", "timeout_sec"}
     return (

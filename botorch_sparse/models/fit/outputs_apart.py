@@ -8,6 +8,7 @@ import torch
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 
 from botorch_sparse.models.inducing_points import EXACT_SIZE
+from botorch_sparse.models.training_data import outputs_in_batch
 
 
 def outputs_apart(mll: MarginalLogLikelihood) -> list[MarginalLogLikelihood]:
@@ -19,14 +20,14 @@ def outputs_apart(mll: MarginalLogLikelihood) -> list[MarginalLogLikelihood]:
     """
     model = mll.model
     is_small = model.train_targets.shape[-1] <= EXACT_SIZE
-    if model.num_outputs < 2 or is_small or model.learn_inducing_points:
+    if outputs_in_batch(model) < 2 or is_small or model.learn_inducing_points:
         return []
     known = getattr(model, "_subset_batch_dict", {})
     fitted = {name for name, p in model.named_parameters() if p.requires_grad}
     is_ours = type(mll) is ExactMarginalLogLikelihood
     if not is_ours or mll.likelihood is not model.likelihood or not fitted <= {*known}:
         return []
-    parts = [model.subset_output([j]) for j in range(model.num_outputs)]
+    parts = [model.subset_output([j]) for j in range(outputs_in_batch(model))]
     return [ExactMarginalLogLikelihood(part.likelihood, part) for part in parts]
 
 

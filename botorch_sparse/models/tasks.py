@@ -1,0 +1,119 @@
+"""Kernel, mean and noise of several tasks, which know them by a column of the inputs.
+
+BoTorch's `MultiTaskGP` numbers the tasks before it calls its modules, from 0 on, but
+for its likelihood, which takes other values of the column for no task: without noise.
+These modules take the column as it is, so that whatever calls them may.
+"""
+
+from typing import Any
+
+import torch
+from botorch.models.kernels.positive_index import PositiveIndexKernel
+from gpytorch.likelihoods.hadamard_gaussian_likelihood import HadamardGaussianLikelihood
+from gpytorch.means import MultitaskMean
+from gpytorch.module import Module
+from linear_operator.operators import DiagLinearOperator
+from torch import Tensor
+
+
+class TaskNumbers(Module):
+    """From the values of a column to the numbers of tasks, which are ascending.
+
+    Args:
+        values: `T` values of the tasks, whole numbers.
+        default: The value that all others are taken for.
+    """
+
+    def __init__(self, values: list[int], default: int) -> None:
+        super().__init__()
+        self.register_buffer("values", torch.tensor(sorted(values)), persistent=False)
+        self.default = sorted(values).index(default)
+
+    def forward(self, column: Tensor) -> Tensor:
+        """Numbers from 0 to T - 1, of the shape of the column."""
+        found = torch.searchsorted(self.values, column.long().contiguous())
+        found = found.clamp_max(len(self.values) - 1)
+        return found.where(self.values[found] == column.long(), self.default)
+
+
+class TaskKernel(PositiveIndexKernel):
+    """BoTorch's kernel of tasks, at values of the tasks' column.
+
+    Args:
+        numbers: Of the `T` tasks.
+        **kwargs: As in `PositiveIndexKernel`.
+    """
+
+    def __init__(self, numbers: TaskNumbers, **kwargs: object) -> None:
+        super().__init__(num_tasks=len(numbers.values), **kwargs)
+        self.numbers = numbers
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object
+    ) -> Tensor:
+        """Covariances of the tasks of `... x n x 1` and `... x k x 1`, as matrices.
+
+        By products with matrices of zeros and ones: their gradients are products too.
+        """
+        first, second = (self._one_hot(x) for x in (x1, x2))
+        rows = first @ self.covar_matrix
+        return (rows * second).sum(-1) if diag else rows @ second.mT
+
+    def _one_hot(self, x: Tensor) -> Tensor:
+        numbers = self.numbers(x.squeeze(-1))
+        return torch.nn.functional.one_hot(numbers, self.num_tasks).to(self.raw_var)
+
+
+class TaskMean(MultitaskMean):
+    """A mean for each task, at inputs with the tasks' column.
+
+    Args:
+        base_means: `T` means, or one that is copied.
+        numbers: Of the `T` tasks.
+        task_feature: The tasks' column, from 0 to d.
+    """
+
+    def __init__(
+        self,
+        base_means: list[Module] | Module,
+        numbers: TaskNumbers,
+        task_feature: int,
+    ) -> None:
+        super().__init__(base_means, num_tasks=len(numbers.values))
+        self.task_feature = task_feature
+        self.numbers = numbers
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Means of `... x n x (d + 1)` inputs, `... x n`."""
+        j = self.task_feature
+        means = super().forward(torch.cat([x[..., :j], x[..., j + 1 :]], dim=-1))
+        numbers = self.numbers(x[..., j : j + 1]).expand(*means.shape[:-1], 1)
+        return means.gather(-1, numbers).squeeze(-1)
+
+
+class TaskNoise(HadamardGaussianLikelihood):
+    """A noise variance for each task, at inputs with the tasks' column.
+
+    Args:
+        numbers: Of the `T` tasks.
+        task_feature: The tasks' column.
+        **kwargs: As in `HadamardGaussianLikelihood`.
+    """
+
+    def __init__(
+        self, numbers: TaskNumbers, task_feature: int, **kwargs: object
+    ) -> None:
+        super().__init__(
+            num_tasks=len(numbers.values), task_feature_index=task_feature, **kwargs
+        )
+        self.numbers = numbers
+
+    def _shaped_noise_covar(
+        self, base_shape: torch.Size, *params: Any, **kwargs: Any
+    ) -> DiagLinearOperator:
+        if "noise" in kwargs:
+            return DiagLinearOperator(kwargs["noise"])
+        x = params[0] if isinstance(params[0], Tensor) else params[0][0]
+        numbers = self.numbers(x[..., self.task_feature_index])
+        noise = self.noise.expand(*numbers.shape[:-1], self.num_tasks)
+        return DiagLinearOperator(noise.gather(-1, numbers).expand(base_shape))

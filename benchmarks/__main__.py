@@ -50,6 +50,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "dropin_cost": ["--short"],
     "dropin_accuracy": ["--short"],
     "fits": "--names Branin Hartmann3 --sizes 600 --noises 0.1 --seeds 1".split(),
+    "tasks": "--sizes 600 --seeds 1 --methods sparse alone".split(),
     "outliers": "--functions branin --sizes 40 --seeds 1".split(),
     "model_outcomes": ["--sizes", "600", "--starts", "2"],
     "continuous": ["--short"],

@@ -146,7 +146,7 @@ def run_all(store: Store, args: argparse.Namespace) -> None:
     for n in args.sizes:
         for seed in range(args.seeds):
             for case in CASES:
-                for method in METHODS:
+                for method in args.methods:
                     key = key_of(case, n, method, seed)
                     is_long = method == "exact" and n > MOST_EXACT
                     if key in store.records or is_long or SOURCES.get(case) in away:
@@ -190,6 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--methods", nargs="*", choices=METHODS, default=METHODS)
     parser.add_argument("--sizes", nargs="*", type=int, default=[*SIZES])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--store", type=Path, help="JSON file of the runs so far")

@@ -99,6 +99,13 @@ INHERITED = {
     "_input_batch_shape _num_outputs",
     # The check of the shapes of new observations.
     "botorch.models.gpytorch.GPyTorchModel": "_validate_tensor_args",
+    # The tasks of a model, their column, their numbers, and the rank of their covariance.
+    "botorch.models.MultiTaskGP": "_expected_task_values _map_tasks _output_tasks _rank "
+    "_task_feature",
+    # Noise at inputs with a column of tasks.
+    "gpytorch.likelihoods.hadamard_gaussian_likelihood.HadamardGaussianLikelihood": (
+        "_shaped_noise_covar"
+    ),
     # The columns that the check of the inputs' scale leaves out.
     "botorch.models.SingleTaskGP": "_ignore_X_dims_scaling_check",
     # Whether undoing an outcome transform leaves the mean without the variance.

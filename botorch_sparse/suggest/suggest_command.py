@@ -32,7 +32,6 @@ from botorch_sparse.command_line import (
     say,
     seed_number,
 )
-from botorch_sparse.strategies.data.initial_design import DESIGNS
 from botorch_sparse.suggest.candidate_pool import Pool, read_pool
 from botorch_sparse.suggest.exclusions import excluded_rows, repeated_rows
 from botorch_sparse.suggest.html_report import html_page
@@ -263,7 +262,7 @@ def _add_first_batch(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--design",
-        choices=DESIGNS,
+        choices=["k-means", "random"],
         default="k-means",
         help="how these rows are chosen: spread over the table, one of each of as many "
         "clusters (default: k-means), or drawn at random",

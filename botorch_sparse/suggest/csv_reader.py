@@ -295,9 +295,10 @@ def read_table(
         notes=records.notes,
         unread=records.unread,
         faults={
-            label: records.faults[place]
+            label: faults[place]
             for label, place in places.items()
-            if place in records.faults
+            for faults in (records.faults, records.key_faults)[: 1 + (label == key)]
+            if place in faults
         },
         separator=records.separator or (";" if decimal == "," else ","),
         is_workbook=not records.separator,

@@ -57,6 +57,7 @@ class Records:
         unread: What it holds beside the records, in messages.
         faults: Of columns, by place: the first cell that has no value to be read, in
             messages. In `frame` it is empty.
+        key_faults: The same of columns whose cells name rows: numbers that are cut.
         separator: The mark between cells; empty for workbooks.
     """
 
@@ -64,6 +65,7 @@ class Records:
     notes: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     faults: dict[int, str] = field(default_factory=dict)
+    key_faults: dict[int, str] = field(default_factory=dict)
     separator: str = ""
 
 
@@ -110,7 +112,7 @@ def read_workbook(content: bytes, name: str, decimal: str = ".") -> Records:
             f"cells that are struck out count as the others: {short_list(struck, 3)}; "
             "empty them if they are not to count"
         )
-    return Records(frame, notes, unread, faults)
+    return Records(frame, notes, unread, faults, dict(_cut(sheet)))
 
 
 def _opened(content: bytes, name: str, *, computed: bool) -> Any:
@@ -305,6 +307,19 @@ def _errors(sheet: Any) -> Iterator[tuple[int, str]]:
                     place,
                     f"cell {cell.coordinate} holds the error {cell.value}; correct "
                     "the formula, or empty the cell if there is no value yet",
+                )
+
+
+def _cut(sheet: Any) -> Iterator[tuple[int, str]]:
+    """Whole numbers with more digits than are kept, by the places of their columns."""
+    for cells in sheet.iter_rows(min_row=1, min_col=1):
+        for place, cell in enumerate(cells):
+            if cell.data_type == NUMBER and abs(cell.value or 0) >= 10**DIGITS:
+                yield (
+                    place,
+                    f"cell {cell.coordinate} is a number of more than {DIGITS} digits, "
+                    "of which spreadsheets change the last ones to 0; format the "
+                    "column as text, and write the keys anew",
                 )
 
 

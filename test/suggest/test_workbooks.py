@@ -174,6 +174,24 @@ def test_cells_without_a_value_to_read_are_named(
     assert f"'loss': {said.replace('B3', 'C3')}" in lab.refused(*one)
 
 
+@pytest.mark.parametrize("is_text", [True, False])
+def test_keys_with_more_digits_than_a_number_keeps(
+    lab: Laboratory, tmp_path: Path, is_text: bool
+) -> None:
+    """As text they are whole; as numbers they are refused in keys alone."""
+    key = "1000200030004010" if is_text else 1000200030004010
+    path = workbook(tmp_path / "m.xlsx", [["id", "loss"], ["c1", 3], [key, 2]])
+    rows = [["id", "x"], ["c1", 10**15], ["1000200030004010", 7], ["c3", 8]]
+    lab.pool = workbook(tmp_path / "pool.xlsx", rows)
+    if is_text:
+        assert lab("--results", path).ids == ["c3"]
+        return
+    line = lab.refused("--results", path)
+    assert "m.xlsx, column 'id': cell A3 is a number of more than 15 digits" in line
+    lab.pool = path
+    assert "m.xlsx, column 'id': cell A3 is a number" in lab.refused(target="y")
+
+
 def test_a_formula_that_gives_an_empty_text_is_empty(tmp_path: Path) -> None:
     """As in a sheet whose formulas wait for cells beside them."""
     written = workbook(

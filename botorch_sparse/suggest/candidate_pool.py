@@ -293,6 +293,7 @@ def _check_options(
 def _costs(text: TextTable, column: str) -> Matrix:
     """The costs of all rows, positive."""
     check_marks(text, column)
+    check_one_unit(text, column)
     costs = text.numbers(column)
     if not (costs > 0).all():
         row = int((costs <= 0).argmax())

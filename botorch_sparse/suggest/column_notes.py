@@ -31,6 +31,10 @@ SUBSTANCES = re.compile(
 )
 # Words that stand for no value, and signs; where a column has + too, - is its contrary.
 UNKNOWN = frozenset("tbd t.b.d. unknown unbekannt inconnu - -- ? ?? / .".split())
+# How spreadsheets show what they take for a day of a month, in some languages.
+MONTHS = "jan feb f\u00e9v mar mrz m\u00e4r apr avr may mai jun jul aug sep okt oct nov"
+MONTH = f"({MONTHS.replace(' ', '|')}|dec|dez)"
+DAY = re.compile(rf"\d{{1,2}}[. -]+{MONTH}\.?|{MONTH}[ -]\d{{1,2}}", re.IGNORECASE)
 # Na is sodium.
 SODIUM = "Na"
 
@@ -93,6 +97,12 @@ def _order_notes(pool: Pool, column: str) -> Iterator[str]:
             f"note: {pool.text.name}: the times in column {short_repr(column)}, such "
             f"as {short_repr(min(cells))}, were read as categories, whose order is "
             "lost. Write numbers of minutes or hours, or declare the column as --text."
+        )
+    if days := list(filter(DAY.fullmatch, pool.categories[column])):
+        yield (
+            f"note: {pool.text.name}: column {short_repr(column)} has "
+            f"{short_list(days, 3)}, which spreadsheets make of texts such as 1-2 or "
+            "MAR1. If they did, format the column as text, and write them anew."
         )
     if units := mixed_units(pool.text.columns[column]):
         yield (

@@ -372,7 +372,8 @@ def _empty(cells: Sequence[str], column: str) -> str:
 def _separator_hint(header: Iterable[str]) -> str:
     """Advice for a header row that may have another separator."""
     names = "".join(header)
-    marks = [name for mark, name in SEPARATORS.items() if mark in names]
+    known = {**SEPARATORS, "|": "bars"}
+    marks = [name for mark, name in known.items() if mark in names]
     if not marks:
         return ""
     return (

@@ -210,7 +210,7 @@ def ignore_hint(name: str, pool: Pool) -> str:
     if len(kinds) == len(pool) > 1 and len(pool.features) > 1:
         ways.append(f"if it names rows, leave it out with --ignore {short_repr(name)}")
     if pool.key is None:
-        ways.append("or name rows by a --key")
+        ways.append(f"{'or' if ways else 'add it, or'} name rows by a --key")
     return f"; {', '.join(ways)}" if ways else ""
 
 

@@ -234,7 +234,8 @@ def _part_for(value: float, parts: Sequence["_Part"]) -> "_Part":
         is_usual = part.condition is None and place == 0 and len(others) == 1
         if COMPARED[">=" if is_usual else sign](value, limit):
             return part._replace(hides_minus=part.hides_minus and place > 0)
-    return last._replace(hides_minus=last.hides_minus and len(others) == 1)
+    is_below_0 = len(others) == 1 and others[0].condition is None
+    return last._replace(hides_minus=last.hides_minus and is_below_0)
 
 
 class _Part(NamedTuple):

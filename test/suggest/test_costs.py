@@ -113,6 +113,10 @@ def test_bad_costs_are_refused(
 
 
 def test_a_cost_is_positive(lab: Laboratory) -> None:
+    rows = "id,x,price|a,1,2 €|b,2,3 €|c,3,4 €|d,4,5 $|e,5,1 €|f,6,1 €"
+    lab.write("pool.csv", rows)
+    line = lab.refused("--cost", "price")
+    assert "line 5 (key 'd'), column 'price': '5 $' is not in '€', as most" in line
     lab.write("pool.csv", "id,x,price|a,1,2|b,2,0")
     line = lab.refused("--cost", "price")
     assert (

@@ -172,6 +172,8 @@ FEATURES = [
     (["1", "2,5", "3,5"], r"line 3 .*'2,5' is no number, but most .* its comma .*--text"),
     (["x", "1,5", "2,5"], r"line 2 .*'x' is no number, but most .*--text"),
     (["2,5", "3", "x"], r"line 2 .*'2,5' is no number, but most .* its comma .*--text"),
+    (["20-", "25-", "15"], r"line 2 .*'20-' is no number.*; write the .*: -20, declare"),
+    (["20-30", "25-", "x"], None),
     (["1,5", "x", "1,x", "1,2,3"], None),
     (["a", "2", "b", "1"], None),
     (["Na", "K", "1", "Na"], None),
@@ -207,6 +209,7 @@ def test_columns_that_are_missing_are_named(read: Read) -> None:
     table.need(["b", "a"], "the --key")
     with pytest.raises(InputDataError, match=r"no column 'c', the --key; .* 'a', 'b'"):
         table.need(["a", "c"], "the --key")
+    refused(r"'a\|b'\..* bars in the", read("a|b\n1|2\n").need, ["a"], "the --key")
     refused(r"no column 'a'.*semi", read("a;b, c\n1,2\n").need, ["a"], "the --key")
 
 

@@ -92,7 +92,8 @@ REFUSED: list[tuple[Table | None, Table | None, str, str]] = [
     (KINDS, "id,loss|a,\x1b[31m", "id", r"'\x1b[31m' is no number"),
     (KINDS, b"id,loss\na,\x90\n", "id", "m.csv, line 2: byte 0x90 is no UTF-8"),
     (KINDS, "id,loss|a,1|old,4", "id", "m.csv, line 3 (key 'old'), column 'id': {pool} has"),
-    ("heat,solvent|1,x|2,y", "heat,loss|1,1", "", "no column 'solvent', which {pool} has; add it, or name"),
+    ("heat,solvent|1,x|2,y", "heat,loss|1,1", "", "no column 'solvent', which {pool} has; "),
+    ("heat,s|1,x|2,x", "s,loss|x,1", "", "'heat', which {pool} has; add it, or name rows"),
     ("heat,solvent|1,x|2,y", "heat,loss|1,1", "", "or name rows by a --key"),
     ("a,b|1,x|2,y", "a,b,loss|1,x,1|hot,y,2", "", "line 3, column 'a': 'hot' is no number"),
     # keys and features that a spreadsheet changed, or that contradict each other

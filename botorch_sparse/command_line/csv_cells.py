@@ -24,6 +24,8 @@ GROUPED_BY_POINTS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+,\d+")
 POINTED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 # A number whose digits are in groups of three, separated by spaces or apostrophes.
 SPACED = re.compile(r"[+-]?\d{1,3}([ '\u2019]\d{3})+([.,]\d*)?")
+# A number with the minus behind it, as some programs write it.
+MINUS_BEHIND = re.compile(r"\d+([.,]\d*)?-")
 # A number and a unit behind it, which has no digits and is one word, such as mol % too.
 WITH_UNIT = re.compile(
     r"([+-]?\d[\d.,]*(?:[eE][+-]?\d+)?)\s*"
@@ -159,7 +161,8 @@ def looks_like_number(cell: str) -> bool:
     try:
         return not math.isnan(float(cell))
     except ValueError:
-        return has_comma(cell) or SPACED.fullmatch(cell) is not None
+        is_spaced = SPACED.fullmatch(cell) is not None
+        return has_comma(cell) or is_spaced or MINUS_BEHIND.fullmatch(cell) is not None
 
 
 def is_missing(cell: str) -> bool:
@@ -268,6 +271,8 @@ def marks_hint(cell: str, others: Sequence[str]) -> str:
     if SPACED.fullmatch(cell):
         digits = re.sub("[ '\u2019]", "", cell)
         return f"; take out the marks that separate thousands: {digits}"
+    if MINUS_BEHIND.fullmatch(cell):
+        return f"; write the minus before the digits: -{cell[:-1]}"
     if not has_comma(cell):
         return ""
     if pointed := next((other for other in [cell, *others] if has_point(other)), ""):

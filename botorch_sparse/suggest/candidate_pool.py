@@ -1,5 +1,6 @@
 """The candidates that can be measured: read from their file, and found again."""
 
+import re
 import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,8 @@ NAMES_SHARE = 0.9
 
 # What stands for the cell above.
 DITTO = frozenset(["dito", "ditto", "idem", "do.", '"', "''", "\u2033", "\u3003"])
+# What spreadsheets write for a formula without a value, in some languages.
+FORMULA_ERROR = re.compile(r"#[A-Z\u00c4-\u00dc/0]+[!?]|#(N/A|NV|N/D)|Err:\d+")
 # Names of lines that spreadsheets put below a table.
 SUMMARIES = frozenset(
     "mean average avg max maximum min minimum sum total median std stdev sd "
@@ -290,6 +293,7 @@ def _check_options(
 def _costs(text: TextTable, column: str) -> Matrix:
     """The costs of all rows, positive."""
     check_marks(text, column)
+    check_one_unit(text, column)
     costs = text.numbers(column)
     if not (costs > 0).all():
         row = int((costs <= 0).argmax())
@@ -359,6 +363,9 @@ def _check_spelling(text: TextTable, name: str, values: Matrix | list[str]) -> N
     for kind in dict.fromkeys(values):
         if kind.casefold() in DITTO:
             reason = f"{short_repr(kind)} stands for the cell above; write it out."
+            raise text.error(values.index(kind), name, reason)
+        if FORMULA_ERROR.fullmatch(kind):
+            reason = f"{short_repr(kind)} is the error of a formula; write the value."
             raise text.error(values.index(kind), name, reason)
         if (other := seen.setdefault(spelling_form(kind), kind)) != kind:
             line = text.lines[values.index(other)]

@@ -1,7 +1,7 @@
 """Tables as people save them: text by column, and errors that name the line."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -293,15 +293,25 @@ def read_table(
         units=units,
         dates=dates,
         notes=records.notes,
-        unread=records.unread,
+        unread=[*records.unread, *_empty_lines(has_cells)],
         faults={
-            label: records.faults[place]
+            label: faults[place]
             for label, place in places.items()
-            if place in records.faults
+            for faults in (records.faults, records.key_faults)[: 1 + (label == key)]
+            if place in faults
         },
         separator=records.separator or (";" if decimal == "," else ","),
         is_workbook=not records.separator,
     )
+
+
+def _empty_lines(has_cells: "pd.Series[bool]") -> Iterator[str]:
+    """A message on the first empty line within the table, unless it is written so."""
+    filled = np.flatnonzero(has_cells)[1:]  # without the header
+    gaps = np.flatnonzero(np.diff(filled) > 1)
+    if 0 < 2 * len(gaps) <= len(filled):
+        line, last = has_cells.index[[filled[gaps[0]] + 1, filled[-1]]]
+        yield f"line {line} is empty; what stands below it, to line {last}, is read too"
 
 
 def _check_title(name: str, is_filled: pd.DataFrame, header: list[str]) -> None:
@@ -328,10 +338,12 @@ def _check_rows(
         is_wrong |= num_cells == 1
     if is_wrong.any():
         line = is_wrong.idxmax()
+        advice = "Take the line out if it is no row."
+        if num_cells[line] > width:
+            advice = "Text that holds a comma needs quotes."
         raise InputDataError(
             f"{name}, line {line}: there are {num_cells[line]} cells, but the header "
-            f"has {width}. Text that holds a comma needs quotes."
-            f"{_separator_hint(header)}"
+            f"has {width}. {advice}{_separator_hint(header)}"
         )
 
 
@@ -360,7 +372,8 @@ def _empty(cells: Sequence[str], column: str) -> str:
 def _separator_hint(header: Iterable[str]) -> str:
     """Advice for a header row that may have another separator."""
     names = "".join(header)
-    marks = [name for mark, name in SEPARATORS.items() if mark in names]
+    known = {**SEPARATORS, "|": "bars"}
+    marks = [name for mark, name in known.items() if mark in names]
     if not marks:
         return ""
     return (

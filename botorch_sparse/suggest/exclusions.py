@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from botorch_sparse.argument_checks import near_hint, short_list, short_repr
 from botorch_sparse.command_line.csv_cells import (
     days_of,
+    floats_of,
     number,
     unit_of,
     with_minus,
@@ -70,6 +71,8 @@ def _rows_of(pool: Pool, condition: str, decimal: str | None) -> NDArray[np.bool
     column, mark, text = _read(pool, condition)
     what, compare = f"--exclude: {short_repr(condition)}", COMPARED[mark]
     values = pool.features.get(column)
+    if values is None and column != pool.key:  # left out, or the cost
+        values = floats_of(pool.text.columns[column])
     if isinstance(values, np.ndarray):
         value = _value(pool, column, text, what, decimal)
         holds: NDArray[np.bool_] = compare(values, value)

@@ -1,6 +1,5 @@
 """What is said of files that were read without an error, and of the next rows."""
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -9,22 +8,19 @@ import numpy as np
 import pandas as pd
 
 from botorch_sparse.argument_checks import short_list, short_repr
-from botorch_sparse.command_line.csv_cells import is_blank, number, spelling_form
+from botorch_sparse.command_line.csv_cells import spelling_form
 from botorch_sparse.strategies import History, Objective
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
+from botorch_sparse.suggest.column_notes import notes_on_columns
 from botorch_sparse.suggest.csv_reader import TextTable
-from botorch_sparse.suggest.odd_values import kelvin_among, notes_on, notes_on_outcome
+from botorch_sparse.suggest.odd_values import notes_on, notes_on_outcome
 from botorch_sparse.suggest.outcome_options import Outcome, kind_of
 from botorch_sparse.suggest.proposed_rows import ProposedRows
 from botorch_sparse.suggest.result_checks import unused_columns
-from botorch_sparse.suggest.results import Results, rounded_notes
+from botorch_sparse.suggest.result_notes import beside_notes, notes_on_results
+from botorch_sparse.suggest.results import Results
 from botorch_sparse.suggest.selection import Selection
-from botorch_sparse.suggest.written_numbers import mixed_units
 
-# So few categories are no surprise, however few rows there are.
-FEW_CATEGORIES = 5
-# In so few rows a feature may count them by chance.
-FEW_ROWS = 5
 # Columns that are printed as they were read, at most.
 MAX_COLUMNS = 30
 # Columns of candidates whose odd values are named, at most.
@@ -33,20 +29,6 @@ MAX_ODD = 3
 MAX_FRONT = 20
 # How the line of a row of the front begins.
 FRONT_ROW = "front: "
-# Parts of names of columns that number the rows.
-COUNTS = re.compile(
-    r"(^|[\W_])(id|index|idx|no|nr|num|number|sample|row)([\W_]|$)|#", re.IGNORECASE
-)
-# Cells that spreadsheets and this program take for numbers, and that may be names.
-LEADING_ZERO, WITH_EXPONENT = re.compile(r"0\d+"), re.compile(r"\d+[eE]\d+")
-CODE = re.compile(r"\d+([eE]\d+)?")
-A_TIME = re.compile(r"\d{1,3}:\d{2}(:\d{2})?")
-# Names of columns that no number measures.
-SUBSTANCES = re.compile(
-    r"(catalyst|ligand|solvent|base|acid|additive|reagent|salt|metal|precursor|type"
-    r"|operator|supplier)s?",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
@@ -79,7 +61,7 @@ def column_lines(
     one_file: bool,
 ) -> Iterator[str]:
     """How columns were read, and which of them may mean something else."""
-    name, num = pool.text.name, len(pool)
+    name = pool.text.name
     yield from _read_lines(pool, ignored)
     for target, outcome in zip(pool.outcome_columns, pool.outcomes, strict=True):
         if target in pool.text.columns.keys() - {*ignored} and not one_file:
@@ -91,19 +73,7 @@ def column_lines(
         yield _twins_note(pool)
     for column, reason in pool.left_out.items():
         yield f"note: {name}: column {short_repr(column)} is left out: it {reason}."
-    for spec in pool.table.columns:
-        column = str(spec.label)
-        if _counts_rows(pool, column):
-            yield _count_note(pool, column)
-        yield from _kelvin_notes(pool, column)
-        if _may_be_codes(pool, column):
-            yield _code_note(pool, column)
-        if column in pool.categories and column not in as_text:
-            yield from _order_notes(pool, column)
-        num_kinds = len(pool.categories.get(column, ()))
-        is_odd = num_kinds > FEW_CATEGORIES and 2 * num_kinds > num
-        if column not in as_text and (is_odd or spec.is_odd(num)):
-            yield _category_note(pool, column)
+    yield from notes_on_columns(pool, as_text)
 
 
 def _read_lines(pool: Pool, ignored: Collection[str]) -> Iterator[str]:
@@ -178,7 +148,7 @@ def result_lines(pool: Pool, results: Results) -> Iterator[str]:
             *notes_on_outcome(outcome, each.tolist(), at, points, others),
         ):
             yield f"note: {note}."
-    for note in rounded_notes(results.told):
+    for note in notes_on_results(pool, results):
         yield f"note: {note}."
     for file, names in unused.items():
         if names:
@@ -227,19 +197,6 @@ def _odd_features(pool: Pool) -> Iterator[str]:
         yield f"note: {pool.text.name}: {note}."
 
 
-def _category_note(pool: Pool, column: str) -> str:
-    """A note on a column of text with a category in nearly each row."""
-    cells = pool.text.columns[column]
-    place = next((i for i, cell in enumerate(cells) if number(cell) is None), 0)
-    return (
-        f"note: {pool.text.name}, line {pool.text.lines[place]}, column "
-        f"{short_repr(column)}: {short_repr(cells[place])} is no number; the column "
-        f"was read as text, and has {len(pool.categories[column])} categories in "
-        f"{len(pool)} rows, from which a model learns little. Write numbers (for "
-        "dates, days), leave it out with --ignore, or declare it as --text."
-    )
-
-
 def _twins_note(pool: Pool) -> str:
     """A note on rows with the same features."""
     shown = [
@@ -252,81 +209,6 @@ def _twins_note(pool: Pool) -> str:
         f"{short_list(shown, 3, show=str)}. One of them is proposed at most, "
         "and none where one was measured, failed or waits for its result; the others "
         "are excluded."
-    )
-
-
-def _counts_rows(pool: Pool, column: str) -> bool:
-    """Whether a feature has the name and the values of a number of the row."""
-    values, num = pool.features[column], len(pool)
-    if isinstance(values, list) or num <= FEW_ROWS or not COUNTS.search(column):
-        return False
-    ordered = np.sort(values)
-    return bool((ordered == ordered[0].round() + np.arange(num)).all())
-
-
-def _order_notes(pool: Pool, column: str) -> Iterator[str]:
-    """A note on a column of text whose cells are times, or have different units."""
-    cells = {cell for cell in pool.text.columns[column] if not is_blank(cell)}
-    if cells and all(map(A_TIME.fullmatch, cells)):
-        yield (
-            f"note: {pool.text.name}: the times in column {short_repr(column)}, such "
-            f"as {short_repr(min(cells))}, were read as categories, whose order is "
-            "lost. Write numbers of minutes or hours, or declare the column as --text."
-        )
-    if units := mixed_units(pool.text.columns[column]):
-        yield (
-            f"note: {pool.text.name}: numbers in column {short_repr(column)} have "
-            f"different units, {short_list(units, 4)}; the column was read as "
-            "categories, whose order is lost. Write all in one unit, or declare the "
-            "column as --text."
-        )
-
-
-def _kelvin_notes(pool: Pool, column: str) -> Iterator[str]:
-    """A note on a column of numbers whose temperatures may be in two units."""
-    values = pool.features[column]
-    if not isinstance(values, list) and (odd := kelvin_among(values.tolist())):
-        shown = ", ".join(f"{each:.6g}" for each in odd[:3])
-        yield (
-            f"note: {pool.text.name}: column {short_repr(column)} has {shown}, which "
-            "are other numbers of it and 273. Temperatures in K among those in °C? "
-            "They are taken as they are; write all in one unit."
-        )
-
-
-def _may_be_codes(pool: Pool, column: str) -> bool:
-    """Whether numbers of a feature may be names.
-
-    It has the name of a substance, and numbers 1, 2, 3, ...; or cells such as 0012, or
-    2E3 among others that are written without an exponent.
-    """
-    values = pool.features[column]
-    if isinstance(values, list):
-        return False
-    cells = pool.text.columns[column]
-    if any(map(LEADING_ZERO.fullmatch, cells)):
-        return True
-    if 0 < sum(map(bool, map(WITH_EXPONENT.fullmatch, cells))) < len(cells):
-        return all(map(CODE.fullmatch, cells))
-    if not SUBSTANCES.fullmatch(column):
-        return False
-    kinds = np.unique(values)
-    return len(kinds) > 2 and bool((np.diff(kinds) == 1).all() and kinds[0] in (0, 1))
-
-
-def _code_note(pool: Pool, column: str) -> str:
-    return (
-        f"note: {pool.text.name}: column {short_repr(column)} is taken as a number. If "
-        f"its numbers are codes, declare it as --text {short_repr(column)}."
-    )
-
-
-def _count_note(pool: Pool, column: str) -> str:
-    key = f"give it as --key {short_repr(column)}, or " * (pool.key is None)
-    return (
-        f"note: {pool.text.name}: column {short_repr(column)} counts the rows, and is "
-        f"taken as a feature. If it is none, {key}leave it out with --ignore "
-        f"{short_repr(column)}."
     )
 
 
@@ -411,23 +293,7 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
     for what, which in kinds.items():
         if which:
             yield f"{len(which)} {what}: {short_list(which, 3, show=str)}"
-    if len(results.points) > 1 and not results.rows:
-        yield from _beside_ranges(pool, results)
-
-
-def _beside_ranges(pool: Pool, results: Results) -> Iterator[str]:
-    """Numbers of the results that are all below or above those of the candidates."""
-    for name, own in pool.features.items():
-        if isinstance(own, list):
-            continue
-        told = np.array([point[name] for point in results.points], dtype=np.float64)
-        if told.max() < own.min() or told.min() > own.max():
-            yield (
-                f"none of the {len(told)} results is in {pool.text.name}: "
-                f"{short_repr(name)} is from {told.min():.6g} to {told.max():.6g} in "
-                f"the results, and from {own.min():.6g} to {own.max():.6g} there. Is "
-                "it in another unit?"
-            )
+    yield from beside_notes(pool, results)
 
 
 def _measured(pool: Pool, history: History) -> pd.DataFrame:

@@ -23,11 +23,14 @@ from botorch_sparse.command_line.csv_cells import (
     is_blank,
     is_missing,
     key_form,
+    looks_like_date,
     number,
     says_failed,
     spelling_difference,
     spelling_form,
     spreadsheet_form,
+    unit_of,
+    without_unit,
 )
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
 from botorch_sparse.suggest.csv_reader import TextTable
@@ -40,6 +43,8 @@ SHORT = 0.15
 WRITTEN = re.compile("row|reason|predicted_(mean|sd)(_.*)?", re.DOTALL)
 # The unit in the name of a column: T [K], T (K), T/K.
 UNIT_BEHIND = re.compile(r"\s*(\[[^]]*\]|\([^)]*\)|/[^/]*)$")
+# Numbers that no spreadsheet writes so: it drops zeros at either end.
+CHANGED = re.compile(r"0\d.*|\d*\.\d*0|\d+[eE]\d+")
 # Among so many keys no similar one is looked for, which takes seconds.
 MANY_KEYS = 100_000
 
@@ -119,6 +124,7 @@ def check_keys(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
 
     Nor may a spreadsheet have changed the key.
     """
+    _check_equal_keys(text, pool)
     unknown = [i for i, row in enumerate(rows) if row < 0]
     keys = text.columns[str(pool.key)]
     forms = {key_form(key): key for key in pool.row_of_key} if unknown else {}
@@ -142,6 +148,31 @@ def check_keys(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
                 "features in the results, and it counts as before"
             )
             raise unusable(text, i, pool, f"{advice}.{near}")
+
+
+def _check_equal_keys(text: TextTable, pool: Pool) -> None:
+    """Check that no key may be another one that is the same number: 1.1 and 1.10.
+
+    Where a key is written as no spreadsheet writes a number, none has changed the keys.
+    """
+    numbers = {key: key_form(key) for key in pool.row_of_key if number(key) is not None}
+    if len({*numbers.values()}) == len(numbers):
+        return
+    keys = text.columns[str(pool.key)]
+    if any(number(key) is not None and CHANGED.fullmatch(key) for key in keys):
+        return
+    counts = Counter(numbers.values())
+    for i, key in enumerate(keys):
+        if counts[numbers.get(key, "")] < 2:
+            continue
+        other = next(x for x in numbers if numbers[x] == numbers[key] and x != key)
+        reason = (
+            f"a spreadsheet writes {short_repr(other)}, another key of "
+            f"{pool.text.name}, as {short_repr(key)} too; give these rows keys that "
+            "differ as numbers there and in the results, such as "
+            f"{short_repr(f'R{other}')}."
+        )
+        raise text.error(i, str(pool.key), reason)
 
 
 def _has_others(text: TextTable, i: int, row: int, pool: Pool) -> bool:
@@ -179,7 +210,7 @@ def ignore_hint(name: str, pool: Pool) -> str:
     if len(kinds) == len(pool) > 1 and len(pool.features) > 1:
         ways.append(f"if it names rows, leave it out with --ignore {short_repr(name)}")
     if pool.key is None:
-        ways.append("or name rows by a --key")
+        ways.append(f"{'or' if ways else 'add it, or'} name rows by a --key")
     return f"; {', '.join(ways)}" if ways else ""
 
 
@@ -200,26 +231,36 @@ def unusable(text: TextTable, i: int, pool: Pool, advice: str) -> InputDataError
 def check_features(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
     """Check that results have the features of the rows that their keys name.
 
-    Cells may be rounded or missing. Numbers are compared with numbers only. Text that
-    is none of the column's categories is passed over: a spreadsheet writes dates anew.
+    Cells may be rounded or missing, or have no letter and no digit.
     """
     for name in pool.features:
         for i, cell in enumerate(text.columns.get(name, ())):
-            if rows[i] < 0 or is_blank(cell):
+            if rows[i] < 0 or is_blank(cell) or not any(map(str.isalnum, cell)):
                 continue
             own = pool.text.columns[name][rows[i]]
-            if name in pool.forms:
-                is_comparable = spelling_form(cell) in pool.forms[name]
-            else:
-                is_comparable = number(cell) is not None
-            if is_comparable and not cells_agree(cell, own):
+            if not cells_agree(cell, own) and not _may_agree(cell, own, name, pool):
                 reason = (
                     f"{short_repr(cell)} is not {short_repr(own)}, which line "
                     f"{pool.text.lines[rows[i]]} of {pool.text.name} has for this key; "
-                    "correct the key or the cell, or give the column of the results "
-                    "another name if it is not that feature."
+                    "correct the key or the cell (an empty one is not compared), or "
+                    "give the column of the results another name if it is not that "
+                    "feature."
                 )
                 raise text.error(i, name, reason)
+
+
+def _may_agree(cell: str, own: str, name: str, pool: Pool) -> bool:
+    """Whether a cell may be the row's own one, with a unit or as another date.
+
+    Spreadsheets write dates anew, also those that are texts here.
+    """
+    if name not in pool.forms:
+        units = {unit_of(cell), pool.text.units.get(name)} - {None}
+        is_date = name in pool.text.dates and looks_like_date(cell)
+        is_same = len(units) < 2 and cells_agree(without_unit(cell), own)
+        return is_date or is_same or is_missing(cell)
+    is_known = spelling_form(cell) in pool.forms[name]
+    return not is_known and all(map(DATE.fullmatch, (cell, own)))
 
 
 def check_names(text: TextTable, rows: Sequence[int], pool: Pool) -> None:

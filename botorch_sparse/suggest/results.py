@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from botorch.exceptions import InputDataError
 from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import (
     FAILED,
-    cells_agree,
     has_no_value,
     is_missing,
     marks_hint,
@@ -40,9 +39,6 @@ from botorch_sparse.suggest.written_numbers import (
 
 # A number that an instrument gives as a limit.
 LIMIT = re.compile(r"[<>~\u2264\u2265\u2248]=?\s*(-?\d+([.,]\d+)?)\s*\D?")
-
-# Results that two files have with other digits, and not by chance.
-FEW_ALIKE = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,32 +301,6 @@ def _counted_once(
         else:
             doubles.append(f"{each.text.place(each.place)} of {each.text.name}")
     return kept, doubles
-
-
-def rounded_notes(told: Sequence[Measurement]) -> Iterator[str]:
-    """Notes on files of which one has the other's results with fewer digits.
-
-    An export may round, and what it holds again then counts as another measurement.
-    """
-    by_row: dict[tuple[int, int], dict[str, str]] = {}
-    pairs, num_alike = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for each in told:
-        for outcome, cell in enumerate(each.cells if each.row >= 0 else ()):
-            if has_no_value(cell):
-                continue
-            before = by_row.setdefault((each.row, outcome), {})
-            for name, other in before.items():
-                if name != each.text.name:
-                    pairs[name, each.text.name] += 1
-                    num_alike[name, each.text.name] += cells_agree(cell, other)
-            before.setdefault(each.text.name, cell)
-    for (name, later), num in num_alike.items():
-        if num >= FEW_ALIKE and 2 * num > pairs[name, later]:
-            yield (
-                f"{num} results of {later} are those of {name} with other digits. Each "
-                "counts as another measurement; if they are the same ones, leave out "
-                "one of the two"
-            )
 
 
 def _sorted_out(

@@ -6,6 +6,7 @@ import io
 import re
 import warnings
 import zlib
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pandas as pd
 from botorch.exceptions import InputDataError
 from pandas.errors import ParserError, ParserWarning
 
+from botorch_sparse.argument_checks import short_repr
 from botorch_sparse.suggest.workbooks import Records, read_workbook
 
 # The marks between cells, by their names in messages.
@@ -61,7 +63,8 @@ def read_records(path: Path, name: str, decimal: str = ".") -> Records:
         )
     text, notes = _decoded(content, name)
     frame, separator = _records(text, name)
-    return Records(frame, notes, separator=separator)
+    unread = [*_swallowed(frame, separator)] if '"' in text else []
+    return Records(frame, notes, unread, separator=separator)
 
 
 def _decoded(content: bytes, name: str) -> tuple[str, list[str]]:
@@ -126,6 +129,22 @@ def _records(text: str, name: str) -> tuple[pd.DataFrame, str]:
         breaks += inside.sum(axis=1).to_numpy()
     frame = frame.set_axis(first + breaks.cumsum() - breaks, axis=0)
     return frame, mark if mark in SEPARATORS else ","
+
+
+def _swallowed(frame: pd.DataFrame, mark: str) -> Iterator[str]:
+    """A message on the first quoted cell with a line that looks like a row."""
+    least = int(frame.iloc[0].notna().sum()) - 1 if len(frame) else 0
+    for place in frame if least else ():
+        for line, cell in frame[place].dropna().items():
+            parts = LINE_BREAK.split(cell)
+            rows = [i for i, x in enumerate(parts) if i and x.count(mark) >= least]
+            if rows:
+                yield (
+                    f"the quoted cell in line {line} has {len(parts)} lines, and "
+                    f"{short_repr(parts[rows[0]])} in it looks like a row of its own; "
+                    "if it is one, a quote is missing or one too many"
+                )
+                return
 
 
 def _broken_line(text: str, mark: str) -> int:

@@ -1,11 +1,12 @@
 """The cells of an .xlsx workbook, as the user of a spreadsheet sees them."""
 
 import io
+import operator
 import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -34,6 +35,15 @@ PIECE = re.compile(
 UNIT_SIGN = re.compile(r"[^\W\d_]|[%\u2030\u00b0$\u20ac\u00a3\u00a5]")
 # Signs before a number that change what it says.
 BOUNDS = re.compile(r"[<>~\u2248\u2264\u2265\u2039\u203a\u00b1\u2212\u2013-]")
+# Marks of footnotes, and how else numbers below 0 are written.
+FOOTNOTE = re.compile(r"[*\u2020\u2021\u00a7#?!^\u00b2\u00b3\u00b9\u2070-\u2079]")
+MINUS = re.compile(r"[(\u2212\u2013-]")
+# A condition of a part of a number format.
+CONDITION = re.compile(r"\[(<=|>=|<>|<|>|=)\s*(-?[\d.]+)\]")
+COMPARED: dict[str, Callable[[float, float], bool]] = {
+    **{"<": operator.lt, "<=": operator.le, "=": operator.eq},
+    **{">": operator.gt, ">=": operator.ge, "<>": operator.ne},
+}
 SUPERSCRIPT = str.maketrans(
     "0123456789", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
 )
@@ -57,6 +67,7 @@ class Records:
         unread: What it holds beside the records, in messages.
         faults: Of columns, by place: the first cell that has no value to be read, in
             messages. In `frame` it is empty.
+        key_faults: The same of columns whose cells name rows: numbers that are cut.
         separator: The mark between cells; empty for workbooks.
     """
 
@@ -64,6 +75,7 @@ class Records:
     notes: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     faults: dict[int, str] = field(default_factory=dict)
+    key_faults: dict[int, str] = field(default_factory=dict)
     separator: str = ""
 
 
@@ -110,7 +122,7 @@ def read_workbook(content: bytes, name: str, decimal: str = ".") -> Records:
             f"cells that are struck out count as the others: {short_list(struck, 3)}; "
             "empty them if they are not to count"
         )
-    return Records(frame, notes, unread, faults)
+    return Records(frame, notes, unread, faults, dict(_cut(sheet)))
 
 
 def _opened(content: bytes, name: str, *, computed: bool) -> Any:
@@ -197,21 +209,33 @@ def _part_text(part: Any) -> str:
 
 def _number_text(value: float, number_format: str) -> str:
     """A number in full, with what its format writes before and behind it."""
-    parts = _parts(number_format)
-    place = 1 if value < 0 else 2 if value == 0 else 0
-    part = parts[place if place < len(parts) else 0]
+    part = _part_for(value, _parts(number_format))
     if part.words is not None:
         return part.words
-    if part.is_percent:
-        return f"{_plain(Decimal(f'{value:.{DIGITS}g}').scaleb(2))}%"
     text = str(
         int(value) if float(value).is_integer() and abs(value) < 2**53 else value
     )
-    if part.thousands:
-        exact = Decimal(f"{value:.{DIGITS}g}").scaleb(-3 * part.thousands)
-        text = _plain(exact)
+    if scale := 2 * part.is_percent - 3 * part.thousands:
+        text = _plain(Decimal(f"{value:.{DIGITS}g}").scaleb(scale))
     bound = part.bound if value > 0 else ""
-    return f"{bound}{text} {part.unit}".rstrip()
+    text = f"{bound}{text}{'%' * part.is_percent}{part.marks} {part.unit}".rstrip()
+    return f"{text} (shown as {text[1:]})" if value < 0 and part.hides_minus else text
+
+
+def _part_for(value: float, parts: Sequence["_Part"]) -> "_Part":
+    """The part that shows a number: the first whose condition holds, or the last.
+
+    Without a condition the first is for numbers above 0, or from 0 on if there are two
+    parts, and the second for those below.
+    """
+    *others, last = parts[:3]
+    for place, part in enumerate(others):
+        sign, limit = part.condition or (("<" if place else ">"), 0.0)
+        is_usual = part.condition is None and place == 0 and len(others) == 1
+        if COMPARED[">=" if is_usual else sign](value, limit):
+            return part._replace(hides_minus=part.hides_minus and place > 0)
+    is_below_0 = len(others) == 1 and others[0].condition is None
+    return last._replace(hides_minus=last.hides_minus and is_below_0)
 
 
 class _Part(NamedTuple):
@@ -223,6 +247,9 @@ class _Part(NamedTuple):
         bound: A sign before them, such as `<`; or nothing.
         unit: A unit or a currency; or nothing.
         words: What is shown in their place; None for the numbers.
+        marks: Signs behind them that are no unit, such as those of a footnote.
+        condition: For which numbers it is, as a sign and a limit; None for the usual.
+        hides_minus: Whether it has no minus and no bracket of its own.
     """
 
     is_percent: bool = False
@@ -230,18 +257,16 @@ class _Part(NamedTuple):
     bound: str = ""
     unit: str = ""
     words: str | None = None
+    marks: str = ""
+    condition: tuple[str, float] | None = None
+    hides_minus: bool = False
 
 
 @cache
 def _parts(number_format: str) -> tuple[_Part, ...]:
-    """The parts of a format, for numbers above, below and at 0.
-
-    Conditions of one's own are not looked at: one part is for all numbers then.
-    """
+    """The parts of a format, for numbers above, below and at 0."""
     parts = list[list[re.Match[str]]]([[]])
     for piece in PIECE.finditer(number_format):
-        if piece["bracket"] and piece["bracket"][1] in "<>=":
-            return (_Part(),)
         if piece["end"]:
             parts.append([])
         else:
@@ -254,9 +279,13 @@ def _part_of(pieces: Sequence[re.Match[str]]) -> _Part:
     names = ("quoted", "escaped", "currency", "sign")
     written = [next((p[n] for n in names if p[n]), "") for p in pieces]
     code = "".join(p["rest"] or " " for p in pieces)
+    brackets = (CONDITION.fullmatch(p["bracket"] or "") for p in pieces)
+    found = next(filter(None, brackets), None)
+    condition = None if found is None else (found[1], float(found[2]))
     if not (digits := re.search(r"[0#?]", code)):
         is_number = bool(re.search(r"[A-Za-z@]", code))  # General, text, dates
-        return _Part() if is_number else _Part(words="".join(written).strip())
+        words = None if is_number else "".join(written).strip()
+        return _Part(words=words, condition=condition)
     unit = "".join(written).replace(" ", "")
     before = "".join(written[: digits.start()]) + code[: digits.start()].strip()
     commas = re.search(r"[0#?](,+)(?![0#?.,])", code)
@@ -265,6 +294,9 @@ def _part_of(pieces: Sequence[re.Match[str]]) -> _Part:
         thousands=len(commas[1]) if commas else 0,
         bound="".join(BOUNDS.findall(before)),
         unit=BOUNDS.sub("", unit) if UNIT_SIGN.search(unit) else "",
+        marks="" if UNIT_SIGN.search(unit) else "".join(FOOTNOTE.findall(unit)),
+        condition=condition,
+        hides_minus=not MINUS.search(unit + code),
     )
 
 
@@ -305,6 +337,19 @@ def _errors(sheet: Any) -> Iterator[tuple[int, str]]:
                     place,
                     f"cell {cell.coordinate} holds the error {cell.value}; correct "
                     "the formula, or empty the cell if there is no value yet",
+                )
+
+
+def _cut(sheet: Any) -> Iterator[tuple[int, str]]:
+    """Whole numbers with more digits than are kept, by the places of their columns."""
+    for cells in sheet.iter_rows(min_row=1, min_col=1):
+        for place, cell in enumerate(cells):
+            if cell.data_type == NUMBER and abs(cell.value or 0) >= 10**DIGITS:
+                yield (
+                    place,
+                    f"cell {cell.coordinate} is a number of more than {DIGITS} digits, "
+                    "of which spreadsheets change the last ones to 0; format the "
+                    "column as text, and write the keys anew",
                 )
 
 

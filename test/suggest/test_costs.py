@@ -57,9 +57,17 @@ def test_a_budget_is_kept(priced: Laboratory) -> None:
 def test_costs_beside_the_pool_and_of_failures_count(priced: Laboratory) -> None:
     header = ",".join([*HEADER, "price", "loss"])
     beside = "old,40,oil,0,1.5,7,3|older,41,oil,0,1.5,,3"
-    told = priced.write("m.csv", f"{header}|{beside}|c1,,,,,,failed|c2,,,,,,2")
+    rows = "c1,,,,,4,failed|c2,,,,,5,2|c4,,,,,1,2"
+    told = priced.write("m.csv", f"{header}|{beside}|{rows}")
     words = ["--results", told, "--cost", "price", "--batch", 2, "--budget"]
+    answer = priced(*words, 101)
+    note = (
+        "1 results have another 'price' than {}, such as '5' and not 1 in line 5 (key"
+    )
+    assert note.format(priced.pool) in answer.said
+    told = priced.write("m.csv", f"{header}|{beside}|c1,,,,,,failed|c2,,,,,,2")
     answer = priced(*words, 100)
+    assert "another 'price'" not in answer.said
     # 1 for c2, 4 for c1, 7 for old, and the mean for older
     assert "cost: 14.5 spent so far, " in answer.said
     assert "(1 results beside it at the mean cost)." in answer.said
@@ -105,6 +113,10 @@ def test_bad_costs_are_refused(
 
 
 def test_a_cost_is_positive(lab: Laboratory) -> None:
+    rows = "id,x,price|a,1,2 €|b,2,3 €|c,3,4 €|d,4,5 $|e,5,1 €|f,6,1 €"
+    lab.write("pool.csv", rows)
+    line = lab.refused("--cost", "price")
+    assert "line 5 (key 'd'), column 'price': '5 $' is not in '€', as most" in line
     lab.write("pool.csv", "id,x,price|a,1,2|b,2,0")
     line = lab.refused("--cost", "price")
     assert (

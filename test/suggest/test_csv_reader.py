@@ -3,6 +3,7 @@
 # ruff: noqa: E501 (a case is one line)
 
 import gzip
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,8 +81,30 @@ def test_what_is_read(
     assert table.columns == columns and list(table.lines) == lines
 
 
+# Text, and what is said of its lines; None for nothing.
+UNREAD = [
+    ("a,b\n1,2\n\n3,4\n,,\n\n5,6\n7,8\n", "line 3 is empty; what .*, to line 8, is"),
+    ("a,b\n1,2\n\n3,4\n\n5,6\n", None),  # each second line
+    ("\na,b\n\n1,2\n3,4\n\n", None),
+    ('a,b,c\n1,"2,\n3,4,5\n6",7\n', "cell in line 2 has 3 lines, and '3,4,5' in it"),
+    ('a,b\n1,"2\n3,4"\n5,6\n', "cell in line 2 has 2 lines, and '3,4' in it"),
+    ('a,b,c\n1,"2, in\r\noil, wet",7\n', None),
+    ('a,b\n1,"2,3,4"\n', None),
+    ('a\n"1\n2"\n', None),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), UNREAD)
+def test_lines_that_may_be_other_rows(
+    read: Read, text: str, message: str | None
+) -> None:
+    said = read(text).unread
+    assert len(said) == (message is not None)
+    assert message is None or re.search(message, said[0])
+
+
 REFUSED = [
-    ("a,b\n1,2\n3\n", r"line 3: there are 1 cells, but the header has 2"),
+    ("a,b\n1,2\n3\n", r"line 3: there are 1 cells, but the header has 2\. Take the"),
     ("a,b\n\n1,2,3\n", r"line 3: there are 3 cells"),
     ("a,,b\n1,2,3\n", "Column 2 of .* has no name in .*, but '2' in line 2"),
     ("id,loss,,\na,1,,\nb,2,,x\n", "Column 4 of .*, but 'x' in line 3;"),
@@ -149,6 +172,8 @@ FEATURES = [
     (["1", "2,5", "3,5"], r"line 3 .*'2,5' is no number, but most .* its comma .*--text"),
     (["x", "1,5", "2,5"], r"line 2 .*'x' is no number, but most .*--text"),
     (["2,5", "3", "x"], r"line 2 .*'2,5' is no number, but most .* its comma .*--text"),
+    (["20-", "25-", "15"], r"line 2 .*'20-' is no number.*; write the .*: -20, declare"),
+    (["20-30", "25-", "x"], None),
     (["1,5", "x", "1,x", "1,2,3"], None),
     (["a", "2", "b", "1"], None),
     (["Na", "K", "1", "Na"], None),
@@ -184,6 +209,7 @@ def test_columns_that_are_missing_are_named(read: Read) -> None:
     table.need(["b", "a"], "the --key")
     with pytest.raises(InputDataError, match=r"no column 'c', the --key; .* 'a', 'b'"):
         table.need(["a", "c"], "the --key")
+    refused(r"'a\|b'\..* bars in the", read("a|b\n1|2\n").need, ["a"], "the --key")
     refused(r"no column 'a'.*semi", read("a;b, c\n1,2\n").need, ["a"], "the --key")
 
 

@@ -22,6 +22,8 @@ LEFT: list[tuple[list[str], list[bool]]] = [
     ]),
     (["lid=1.5"], [i % 4 != 1 for i in range(NUM)]),
     (["id=c3"], [i != 3 for i in range(NUM)]),
+    (["price>=9"], [2 * i < 9 for i in range(NUM)]),
+    (["price=8.0"], [2 * i != 8 for i in range(NUM)]),
 ]  # fmt: skip
 
 
@@ -31,10 +33,13 @@ def test_excluded_rows_are_not_proposed(
     lab: Laboratory, conditions: list[str], is_left: list[bool], num_told: int
 ) -> None:
     """Their results count, and all others are proposed."""
+    rows = lab.pool.read_text().splitlines()
+    priced = [f"{row},{2 * i - 2}" for i, row in enumerate(rows)]
+    lab.write("pool.csv", "|".join([f"{rows[0]},price", *priced[1:]]))
     words: list[Any] = [word for text in conditions for word in ("--exclude", text)]
     if num_told:
         words += ["--results", lab.write("m.csv", measured(num_told))]
-    answer = lab(*words, "--batch", NUM)
+    answer = lab(*words, "--ignore", "price", "--batch", NUM)
     left = [f"c{i}" for i in range(num_told, NUM) if is_left[i]]
     assert sorted(answer.ids) == sorted(left)
     num_out = NUM - num_told - len(left)

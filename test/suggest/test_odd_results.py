@@ -245,6 +245,57 @@ def test_fractions_of_a_constraint(lab: Laboratory) -> None:
     assert "note: 'dirt' has 0.041" in said and "fractions among per cents?" in said
 
 
+def test_lines_with_a_key_alone_and_files_in_another_unit(lab: Laboratory) -> None:
+    """What stands below the table; results of no row in a second file."""
+    table = "id,heat,solvent,dose,lid,loss"
+    top = lab.write("a.csv", f"{table}|c1,,,,,3|c2,,,,,2|c3,,,,,|Top 2,|c1,,,,,3")
+    other = lab.write("b.csv", f"{table}|x,313,oil,0,1.5,2|y,353,oil,0,1.5,3")
+    said = lab("--results", top, other, "--skip-empty").said
+    assert f"{top}, line 5, has 'Top 2' alone, which names no row" in said
+    assert "; 1 of the rows that count stand" in said
+    assert f"none of the 2 results of {other} is in" in said
+    assert "'heat' is from 313 to 353 in the results" in said
+    for text in (
+        f"{table}|c1,,,,,3|Top 2,",
+        f"{table}|c1,,,,,3|q,40,oil,0,1,2|c2,,,,,1",
+    ):
+        assert "alone, which" not in lab("--results", lab.write("a.csv", text)).said
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ("NA,oil,?,NA", "column 's' has 'NA', '?' in 4 rows, which are categories"),
+        ("oil,tbd,ale,ale", "column 's' has 'tbd' in 1 rows"),
+        ("02. Jan,1-10,1-20,01. Mrz", "'02. Jan', '01. Mrz', which spreadsheets make"),
+        ("Mar 01,SEPT2,X,X", "column 's' has 'Mar 01', which spreadsheets make of"),
+        ("Na,K,none,none", None),
+        ("+,-,+,-", None),
+    ],
+)
+def test_categories_that_may_be_no_value(
+    lab: Laboratory, cells: str, said: str | None
+) -> None:
+    kinds = [cells.split(",")[i % 4] for i in range(5)]
+    lab.write("pool.csv", [["id", "s"], *([i, x] for i, x in enumerate(kinds))])
+    answer = lab()
+    assert said is None or said in answer.said
+    is_noted = "categories as the others" in answer.said or "make of" in answer.said
+    assert is_noted == (said is not None)
+
+
+@pytest.mark.parametrize(
+    "error", ["#REF!", "#N/A", "#NAME?", "#DIV/0!", "Err:508", "#NV"]
+)
+def test_errors_of_formulas_are_no_categories(lab: Laboratory, error: str) -> None:
+    rows = [f"c{i},{i},{error if i == 3 else 'ab'[i % 2]}" for i in range(9)]
+    lab.write("pool.csv", "|".join(["id,heat,solvent", *rows]))
+    line = lab.refused()
+    assert f"line 5 (key 'c3'), column 'solvent': '{error}' is the error of a" in line
+    lab.write("pool.csv", "|".join(["id,heat,solvent", *rows]).replace(error, "#1"))
+    assert "3 categories" in lab().said
+
+
 @pytest.mark.parametrize("mark", ["dito", "Ditto", "idem", "\u3003"])
 def test_what_stands_for_the_cell_above(lab: Laboratory, mark: str) -> None:
     rows = [f"c{i},{i},{mark if i == 3 else 'ab'[i % 2]}" for i in range(9)]

@@ -42,6 +42,7 @@ from botorch_sparse.suggest.selection import ADDED, STRATEGIES, rebuild
 
 LOSS = (Objective("loss", minimize=True),)
 
+TWO_KEYS = "id,x|1.1,1|1.2,2|1.3,3|1.10,4"
 # Each case: candidates, results, options, and parts of the one line. Candidates None are
 # the 30 rows; results None are no file. Options begin with the key, or with a dash.
 X3 = "id,x|a,1|b,2|c,3"
@@ -92,6 +93,7 @@ REFUSED: list[tuple[Table | None, Table | None, str, str]] = [
     (KINDS, b"id,loss\na,\x90\n", "id", "m.csv, line 2: byte 0x90 is no UTF-8"),
     (KINDS, "id,loss|a,1|old,4", "id", "m.csv, line 3 (key 'old'), column 'id': {pool} has"),
     ("heat,solvent|1,x|2,y", "heat,loss|1,1", "", "no column 'solvent', which {pool} has; "),
+    ("heat,s|1,x|2,x", "s,loss|x,1", "", "'heat', which {pool} has; add it, or name rows"),
     ("heat,solvent|1,x|2,y", "heat,loss|1,1", "", "or name rows by a --key"),
     ("a,b|1,x|2,y", "a,b,loss|1,x,1|hot,y,2", "", "line 3, column 'a': 'hot' is no number"),
     # keys and features that a spreadsheet changed, or that contradict each other
@@ -108,6 +110,22 @@ REFUSED: list[tuple[Table | None, Table | None, str, str]] = [
     ("id,x|a,1|b,2", "id,x,loss|b,,2|a,1.7,1", "id", "which line 2 of {pool} has for this"),
     (KINDS, "id,solvent,loss|a,y,1", "id", "column 'solvent': 'y' is not 'x', which line 2"),
     ("id,x,add|a,1,none|b,2,salt", "id,add,loss|b,None,1", "id", "'None' is not 'salt', wh"),
+    # text that the list does not have, beside a key
+    *[
+        (KINDS, f"id,heat,solvent,loss|b,,,2|a,{cells},1", "id", message)
+        for cells, message in [
+            (",x (wet)", "'solvent': 'x (wet)' is not 'x', which line 2 of {pool} has"),
+            (",NMP", "'solvent': 'NMP' is not 'x', which"),
+            (",NMP", "cell (an empty one is not compared), or give the column of the"),
+            ("bath 120,", "'heat': 'bath 120' is not '1', which line 2"),
+            ("2024-01-05,x", "'heat': '2024-01-05' is not '1'"),
+            ("120 °C,x", "'heat': '120 °C' is not '1'"),
+        ]
+    ],
+    ("id,T|a,1 °C|b,2 °C", "id,T,loss|a,1 °C,3|b,2 K,1", "id", "'2 K' is not '2', which"),
+    # keys that a spreadsheet makes one
+    (TWO_KEYS, "id,loss|1.2,3|1.1,2", "id", "line 3 (key '1.1'), column 'id': a spreadsheet"),
+    (TWO_KEYS, "id,loss|1.1,2", "id", "writes '1.10', another key of {pool}, as '1.1' too; give"),
     (NAMED, "name,x,loss|B0,0,1", "", "m.csv, line 2, column 'name': it has 'B0', and the"),
     (NAMED, "name,x,loss|B0,0,1", "", "row 1 (line 2 of {pool}), has 'A0'; name rows by --key 'na"),
     (NAMED.replace("A", "lot 26-"), "name,x,loss|lot 26-7,3,1", "", "has 'lot 26-3'; na"),
@@ -223,6 +241,10 @@ PROPOSED: list[tuple[Table, Table | None, str, str | int]] = [
     ("id,k,s|1.1,red,5|b,blue,7|d,red,8", "id,k,s,loss|1.10,red,33,4|b,,,1", "id", "1.1 d"),
     ("id,k,s|0e12345678901234567890,red,1|b,blue,7|d,red,8", "id,k,s,loss|other,red,2,4|b,,,1", "id", 2),
     (KINDS, "id,heat,solvent,loss|a,1.0,X,1|b,,NA,2", "id", "c"),
+    (KINDS, "id,heat,solvent,loss|a,1 °C,-,1|b,none,?,2", "id", "c"),
+    (TWO_KEYS, "id,loss|1.2,3|1.1,2|1.10,4", "id", "1.3"),
+    (TWO_KEYS, "id,loss|1.2,3", "id", "1.1 1.10 1.3"),
+    ("id,made|a,2026-01-03|b,2026-01-14", "id,made,loss|a,1/3/2026,2", "id", "b"),
     # values of the target
     ("id,x,loss|a,1,5|b,2,|c,3|d,4", "same", "id", "b c d"),
     (lines("id,x,loss", "c{0},{0},1", 4) + "|d,7,|e,8,", "same", "id", "d e"),

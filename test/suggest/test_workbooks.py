@@ -46,7 +46,28 @@ SHOWN: list[tuple[Any, str, str]] = [
     (57, '"ca. "0', "57 ca."),
     (1234.5, '_-* #,##0.00_-;-* #,##0.00_-;_-* "-"??_-', "1234.5"),
     (0, '_-* #,##0.00_-;-* #,##0.00_-;_-* "-"??_-', "0"),
-    (150, '[>100]"high";0', "150"),
+    (150, '[>100]"high";0', "high"),
+    (50, '[>100]"high";0', "50"),
+    (0.3, '[<0.5]"<LOD";0.0', "<LOD"),
+    (0.5, '[<0.5]"<LOD";0.0', "0.5"),
+    (1600, '[>=1000]0.0,"k";[<1]"low";0', "1.6 k"),
+    (0.5, '[>=1000]0.0,"k";[<1]"low";0', "low"),
+    (7, '[>=1000]0.0,"k";[<1]"low";0', "7"),
+    (-7, '[>=1000]0;"low";0', "low"),
+    (-7, "[>100]0", "-7"),
+    (65.4, '0.0"*"', "65.4*"),
+    (65.4, r"0.0\†", "65.4†"),
+    (0.48, '0%"*"', "48%*"),
+    (5e-2, '"<"0%', "<5%"),
+    (-58.3, "0.0;[Red]0.0", "-58.3 (shown as 58.3)"),
+    (58.3, "0.0;[Red]0.0", "58.3"),
+    (-58.3, "0.0;[Red](0.0)", "-58.3"),
+    (-58.3, "0.0_);(0.0)", "-58.3"),
+    (-58.3, "[Red]0.0", "-58.3"),
+    (-58.3, "0.0;-0.0;0", "-58.3"),
+    (0, '0.0;"low"', "0"),
+    (-7, "[<5]0.0;0.0", "-7"),
+    (-7, '[>70]"high";0.0', "-7"),
     (7, "[Red]0;[Blue]-0", "7"),
     (7, r"0\ ;\-0\ ", "7"),
     (7, "0.00E+00", "7"),
@@ -172,6 +193,24 @@ def test_cells_without_a_value_to_read_are_named(
     lab.pool = workbook(tmp_path / "pool.xlsx", told)
     one = ["--results", lab.pool, *words]
     assert f"'loss': {said.replace('B3', 'C3')}" in lab.refused(*one)
+
+
+@pytest.mark.parametrize("is_text", [True, False])
+def test_keys_with_more_digits_than_a_number_keeps(
+    lab: Laboratory, tmp_path: Path, is_text: bool
+) -> None:
+    """As text they are whole; as numbers they are refused in keys alone."""
+    key = "1000200030004010" if is_text else 1000200030004010
+    path = workbook(tmp_path / "m.xlsx", [["id", "loss"], ["c1", 3], [key, 2]])
+    rows = [["id", "x"], ["c1", 10**15], ["1000200030004010", 7], ["c3", 8]]
+    lab.pool = workbook(tmp_path / "pool.xlsx", rows)
+    if is_text:
+        assert lab("--results", path).ids == ["c3"]
+        return
+    line = lab.refused("--results", path)
+    assert "m.xlsx, column 'id': cell A3 is a number of more than 15 digits" in line
+    lab.pool = path
+    assert "m.xlsx, column 'id': cell A3 is a number" in lab.refused(target="y")
 
 
 def test_a_formula_that_gives_an_empty_text_is_empty(tmp_path: Path) -> None:

@@ -1,0 +1,170 @@
+"""Columns of the candidates that may mean something else than they were read as."""
+
+import re
+from collections.abc import Collection, Iterator
+
+import numpy as np
+
+from botorch_sparse.argument_checks import short_list, short_repr
+from botorch_sparse.command_line.csv_cells import is_blank, number
+from botorch_sparse.suggest.candidate_pool import Pool
+from botorch_sparse.suggest.odd_values import kelvin_among
+from botorch_sparse.suggest.written_numbers import mixed_units
+
+# So few categories are no surprise, however few rows there are.
+FEW_CATEGORIES = 5
+# In so few rows a feature may count them by chance.
+FEW_ROWS = 5
+# Parts of names of columns that number the rows.
+COUNTS = re.compile(
+    r"(^|[\W_])(id|index|idx|no|nr|num|number|sample|row)([\W_]|$)|#", re.IGNORECASE
+)
+# Cells that spreadsheets and this program take for numbers, and that may be names.
+LEADING_ZERO, WITH_EXPONENT = re.compile(r"0\d+"), re.compile(r"\d+[eE]\d+")
+CODE = re.compile(r"\d+([eE]\d+)?")
+A_TIME = re.compile(r"\d{1,3}:\d{2}(:\d{2})?")
+# Names of columns that no number measures.
+SUBSTANCES = re.compile(
+    r"(catalyst|ligand|solvent|base|acid|additive|reagent|salt|metal|precursor|type"
+    r"|operator|supplier)s?",
+    re.IGNORECASE,
+)
+# Words that stand for no value, and signs; where a column has + too, - is its contrary.
+UNKNOWN = frozenset("tbd t.b.d. unknown unbekannt inconnu - -- ? ?? / .".split())
+# How spreadsheets show what they take for a day of a month, in some languages.
+MONTHS = "jan feb f\u00e9v mar mrz m\u00e4r apr avr may mai jun jul aug sep okt oct nov"
+MONTH = f"({MONTHS.replace(' ', '|')}|dec|dez)"
+DAY = re.compile(rf"\d{{1,2}}[. -]+{MONTH}\.?|{MONTH}[ -]\d{{1,2}}", re.IGNORECASE)
+# Na is sodium.
+SODIUM = "Na"
+
+
+def notes_on_columns(pool: Pool, as_text: Collection[str]) -> Iterator[str]:
+    """Notes on all features, in their order."""
+    num = len(pool)
+    for spec in pool.table.columns:
+        column = str(spec.label)
+        if _counts_rows(pool, column):
+            yield _count_note(pool, column)
+        yield from _kelvin_notes(pool, column)
+        if _may_be_codes(pool, column):
+            yield _code_note(pool, column)
+        if column in pool.categories and column not in as_text:
+            yield from _order_notes(pool, column)
+            yield from _unknown_notes(pool, column)
+        num_kinds = len(pool.categories.get(column, ()))
+        is_odd = num_kinds > FEW_CATEGORIES and 2 * num_kinds > num
+        if column not in as_text and (is_odd or spec.is_odd(num)):
+            yield _category_note(pool, column)
+
+
+def _category_note(pool: Pool, column: str) -> str:
+    """A note on a column of text with a category in nearly each row."""
+    cells = pool.text.columns[column]
+    place = next((i for i, cell in enumerate(cells) if number(cell) is None), 0)
+    return (
+        f"note: {pool.text.name}, line {pool.text.lines[place]}, column "
+        f"{short_repr(column)}: {short_repr(cells[place])} is no number; the column "
+        f"was read as text, and has {len(pool.categories[column])} categories in "
+        f"{len(pool)} rows, from which a model learns little. Write numbers (for "
+        "dates, days), leave it out with --ignore, or declare it as --text."
+    )
+
+
+def _counts_rows(pool: Pool, column: str) -> bool:
+    """Whether a feature has the name and the values of a number of the row."""
+    values, num = pool.features[column], len(pool)
+    if isinstance(values, list) or num <= FEW_ROWS or not COUNTS.search(column):
+        return False
+    ordered = np.sort(values)
+    return bool((ordered == ordered[0].round() + np.arange(num)).all())
+
+
+def _count_note(pool: Pool, column: str) -> str:
+    key = f"give it as --key {short_repr(column)}, or " * (pool.key is None)
+    return (
+        f"note: {pool.text.name}: column {short_repr(column)} counts the rows, and is "
+        f"taken as a feature. If it is none, {key}leave it out with --ignore "
+        f"{short_repr(column)}."
+    )
+
+
+def _order_notes(pool: Pool, column: str) -> Iterator[str]:
+    """A note on a column of text whose cells are times, or have different units."""
+    cells = {cell for cell in pool.text.columns[column] if not is_blank(cell)}
+    if cells and all(map(A_TIME.fullmatch, cells)):
+        yield (
+            f"note: {pool.text.name}: the times in column {short_repr(column)}, such "
+            f"as {short_repr(min(cells))}, were read as categories, whose order is "
+            "lost. Write numbers of minutes or hours, or declare the column as --text."
+        )
+    if days := list(filter(DAY.fullmatch, pool.categories[column])):
+        yield (
+            f"note: {pool.text.name}: column {short_repr(column)} has "
+            f"{short_list(days, 3)}, which spreadsheets make of texts such as 1-2 or "
+            "MAR1. If they did, format the column as text, and write them anew."
+        )
+    if units := mixed_units(pool.text.columns[column]):
+        yield (
+            f"note: {pool.text.name}: numbers in column {short_repr(column)} have "
+            f"different units, {short_list(units, 4)}; the column was read as "
+            "categories, whose order is lost. Write all in one unit, or declare the "
+            "column as --text."
+        )
+
+
+def _kelvin_notes(pool: Pool, column: str) -> Iterator[str]:
+    """A note on a column of numbers whose temperatures may be in two units."""
+    values = pool.features[column]
+    if not isinstance(values, list) and (odd := kelvin_among(values.tolist())):
+        shown = ", ".join(f"{each:.6g}" for each in odd[:3])
+        yield (
+            f"note: {pool.text.name}: column {short_repr(column)} has {shown}, which "
+            "are other numbers of it and 273. Temperatures in K among those in °C? "
+            "They are taken as they are; write all in one unit."
+        )
+
+
+def _may_be_codes(pool: Pool, column: str) -> bool:
+    """Whether numbers of a feature may be names.
+
+    It has the name of a substance, and numbers 1, 2, 3, ...; or cells such as 0012, or
+    2E3 among others that are written without an exponent.
+    """
+    values = pool.features[column]
+    if isinstance(values, list):
+        return False
+    cells = pool.text.columns[column]
+    if any(map(LEADING_ZERO.fullmatch, cells)):
+        return True
+    if 0 < sum(map(bool, map(WITH_EXPONENT.fullmatch, cells))) < len(cells):
+        return all(map(CODE.fullmatch, cells))
+    if not SUBSTANCES.fullmatch(column):
+        return False
+    kinds = np.unique(values)
+    return len(kinds) > 2 and bool((np.diff(kinds) == 1).all() and kinds[0] in (0, 1))
+
+
+def _code_note(pool: Pool, column: str) -> str:
+    return (
+        f"note: {pool.text.name}: column {short_repr(column)} is taken as a number. If "
+        f"its numbers are codes, declare it as --text {short_repr(column)}."
+    )
+
+
+def _unknown_notes(pool: Pool, column: str) -> Iterator[str]:
+    """A note on categories that may stand for no value."""
+    kinds = pool.categories[column]
+    found = [
+        kind
+        for kind in kinds
+        if (is_blank(kind) and kind != SODIUM)
+        or (kind.casefold() in UNKNOWN and "+" not in kinds)
+    ]
+    if found:
+        num = sum(kind in found for kind in pool.text.columns[column])
+        yield (
+            f"note: {pool.text.name}: column {short_repr(column)} has "
+            f"{short_list(found, 3)} in {num} rows, which are categories as the others "
+            "are. If they stand for no value, write it, or a word such as none."
+        )

@@ -1,0 +1,109 @@
+"""Results that may mean something else: named, and taken as they are."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+import numpy as np
+
+from botorch_sparse.argument_checks import short_repr
+from botorch_sparse.command_line.csv_cells import (
+    cells_agree,
+    has_no_value,
+    number,
+    without_unit,
+)
+from botorch_sparse.suggest.candidate_pool import Pool
+from botorch_sparse.suggest.csv_reader import TextTable
+from botorch_sparse.suggest.results import Measurement, Results
+
+# Results that two files have with other digits, and not by chance.
+FEW_ALIKE = 3
+
+
+def notes_on_results(pool: Pool, results: Results) -> Iterator[str]:
+    """Notes on files and their results, without a point at the end."""
+    yield from rounded_notes(results.told)
+    yield from chain.from_iterable(_lone_notes(text, pool) for text in results.texts)
+    yield from _cost_notes(results.told, pool)
+
+
+def rounded_notes(told: Sequence[Measurement]) -> Iterator[str]:
+    """Notes on files of which one has the other's results with fewer digits.
+
+    An export may round, and what it holds again then counts as another measurement.
+    """
+    by_row: dict[tuple[int, int], dict[str, str]] = {}
+    pairs, num_alike = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for each in told:
+        for outcome, cell in enumerate(each.cells if each.row >= 0 else ()):
+            if has_no_value(cell):
+                continue
+            before = by_row.setdefault((each.row, outcome), {})
+            for name, other in before.items():
+                if name != each.text.name:
+                    pairs[name, each.text.name] += 1
+                    num_alike[name, each.text.name] += cells_agree(cell, other)
+            before.setdefault(each.text.name, cell)
+    for (name, later), num in num_alike.items():
+        if num >= FEW_ALIKE and 2 * num > pairs[name, later]:
+            yield (
+                f"{num} results of {later} are those of {name} with other digits. Each "
+                "counts as another measurement; if they are the same ones, leave out "
+                "one of the two"
+            )
+
+
+def _lone_notes(text: TextTable, pool: Pool) -> Iterator[str]:
+    """A note on lines with a key alone that no row has, with rows below them."""
+    if pool.key is None or pool.key not in text.columns:
+        return
+    others = text.typed.drop(columns=pool.key)
+    is_alone = (others.apply(lambda cells: cells.str.strip()) == "").all(axis=1)
+    keys = text.columns[pool.key]
+    odd = [i for i, x in enumerate(is_alone) if x and keys[i] not in pool.row_of_key]
+    if odd and (num := len(text) - 1 - odd[0]):
+        yield (
+            f"{text.name}, line {text.lines[odd[0]]}, has {short_repr(keys[odd[0]])} "
+            f"alone, which names no row of {pool.text.name}; {num} of the rows that "
+            "count stand below it. Take them out if they are no results"
+        )
+
+
+def _cost_notes(told: Sequence[Measurement], pool: Pool) -> Iterator[str]:
+    """A note on results of rows that have another cost than the list."""
+    if pool.cost is None or pool.cost_column is None:
+        return
+    own, odd = pool.text.columns[pool.cost_column], list[Measurement]()
+    for each in told:
+        cell = without_unit(each.get(pool.cost_column))
+        if each.row >= 0 and number(cell) is not None:
+            odd += [each] * (not cells_agree(cell, own[each.row]))
+    if odd:
+        cell = short_repr(odd[0].get(pool.cost_column))
+        yield (
+            f"{len(odd)} results have another {short_repr(pool.cost_column)} than "
+            f"{pool.text.name}, such as {cell} and not {own[odd[0].row]} in "
+            f"{odd[0].text.place(odd[0].place)} of {odd[0].text.name}; the cost in "
+            f"{pool.text.name} counts"
+        )
+
+
+def beside_notes(pool: Pool, results: Results) -> Iterator[str]:
+    """Numbers of a file that are all below or above those of the list."""
+    for text in results.texts:
+        told = [each for each in results.told if each.text is text]
+        if len(told) < 2 or any(each.row >= 0 for each in told):
+            continue
+        file = f" of {text.name}" * (not results.is_one)
+        for name, own in pool.features.items():
+            if isinstance(own, list):
+                continue
+            values = np.array([each.get(name) for each in told], dtype=np.float64)
+            if values.max() < own.min() or values.min() > own.max():
+                yield (
+                    f"none of the {len(told)} results{file} is in {pool.text.name}: "
+                    f"{short_repr(name)} is from {values.min():.6g} to "
+                    f"{values.max():.6g} in the results, and from {own.min():.6g} to "
+                    f"{own.max():.6g} there. Is it in another unit?"
+                )

@@ -101,9 +101,9 @@ INHERITED = {
     "botorch.models.gpytorch.GPyTorchModel": "_validate_tensor_args",
     # The prior at the data that an exact model is conditioned on.
     "gpytorch.models.ExactGP": "_get_train_prior_distribution",
-    # The tasks of a model, their column, their numbers, and the rank of their covariance.
-    "botorch.models.MultiTaskGP": "_expected_task_values _map_tasks _output_tasks _rank "
-    "_task_feature",
+    # The tasks, their column and numbers, and the rank of their covariance.
+    "botorch.models.MultiTaskGP": "_expected_task_values _map_tasks _output_tasks "
+    "_rank _task_feature",
     # Noise at inputs with a column of tasks.
     "gpytorch.likelihoods.hadamard_gaussian_likelihood.HadamardGaussianLikelihood": (
         "_shaped_noise_covar"

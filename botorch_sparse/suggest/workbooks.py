@@ -122,7 +122,8 @@ def read_workbook(content: bytes, name: str, decimal: str = ".") -> Records:
             f"cells that are struck out count as the others: {short_list(struck, 3)}; "
             "empty them if they are not to count"
         )
-    return Records(frame, notes, unread, faults, dict(_cut(sheet)))
+    cut = dict(reversed([*_cut(sheet)]))  # the first cell of each column
+    return Records(frame, notes, unread, faults, cut)
 
 
 def _opened(content: bytes, name: str, *, computed: bool) -> Any:

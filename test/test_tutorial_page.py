@@ -32,7 +32,7 @@ def test_the_page_shows_what_its_commands_print(
             assert shown.splitlines()[0] == proposed[0] and len(proposed) == 7
     assert texts >= 10
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "Predicted against measured" in page and "R121" in page
+    assert "Predicted against measured" in page and "R280" in page
 
 
 def test_lines_that_differ_do_not_agree() -> None:

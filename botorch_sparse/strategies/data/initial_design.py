@@ -30,8 +30,9 @@ DESIGNS = ("random", "k-means")
 MOST_ROWS = 2**14
 # Rounds of k-means at most; few are left over after some ten.
 ROUNDS = 20
-# Distances that differ by less, where columns have the range 1, are equal.
-EQUAL = 1e-6
+# Distances are counted in these, where columns have the range 1: rounding, which another
+# processor does otherwise, then decides between no two of them.
+UNIT = 1e-6
 
 
 def check_design(name: str, domain: Domain) -> str:
@@ -103,7 +104,8 @@ def _far_rows(
     """
     squares = X.new_full(X.shape[:1], torch.inf)
     if len(fixed):
-        squares = _distances(X, fixed).amin(-1).square()
+        exact = "donot_use_mm_for_euclid_dist"  # zero between equal rows
+        squares = torch.cdist(X, fixed, compute_mode=exact).amin(-1).square()
     left = torch.ones_like(squares)
     rows = list[int]()
     while len(rows) < num:
@@ -142,15 +144,15 @@ def _nearest_rows(X: Tensor, centres: Tensor, generator: torch.Generator) -> Ten
     distances, rows = _distances(X, centres), list[int]()
     for column in distances.T:
         column[rows] = torch.inf
-        nearest = (column <= column.min() + EQUAL).nonzero().squeeze(-1)
+        nearest = (column == column.min()).nonzero().squeeze(-1)
         drawn = torch.randint(len(nearest), (), generator=generator)
         rows.append(int(nearest[drawn]))
     return torch.tensor(rows, dtype=torch.long)
 
 
 def _distances(X: Tensor, centres: Tensor) -> Tensor:
-    """Of `a` rows from `c` centres, `a x c`, each by itself to the bit."""
-    return torch.cdist(X, centres, compute_mode="donot_use_mm_for_euclid_dist")
+    """Of `a` rows from `c` centres, `a x c`, as whole numbers of `UNIT`."""
+    return (torch.cdist(X, centres) / UNIT).round()
 
 
 def _last(weights: Tensor) -> int:

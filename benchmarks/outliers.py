@@ -151,7 +151,7 @@ def _add(store: Store, key: list[Any], run: Callable[[], Record]) -> None:
 def report(store: Store, args: argparse.Namespace) -> str:
     """Medians over seeds."""
     found: dict[tuple[str, ...], list[Record]] = {}
-    for key, record in store.records.items():
+    for key, record in sorted(store.records.items(), key=lambda item: _order(item[0])):
         found.setdefault(tuple(key.split("/")[:-1]), []).append(record)
     lines = [
         "### Models",
@@ -181,6 +181,12 @@ def report(store: Store, args: argparse.Namespace) -> str:
                 f"| {_median(records, 'seconds'):.2g} |"
             )
     return "\n".join(lines)
+
+
+def _order(key: str) -> list[str]:
+    """Methods of one setting stand together, the library's own first."""
+    what, kind, *place = key.split("/")
+    return [what, *place[:-1], str(kind == PEER), kind, place[-1]]
 
 
 def _head(*columns: str) -> list[str]:

@@ -127,6 +127,8 @@ INHERITED = {
     # Moves and state dicts, after which what was computed from them is void.
     "torch.nn.Module": "_apply _load_from_state_dict",
     "gpytorch.Module": "_clear_cache",
+    # The prior that an exact model is conditioned on; GPyTorch says to override it.
+    "gpytorch.models.ExactGP": "_get_train_prior_distribution",
     # The batch shape, kernels inside left out.
     "gpytorch.kernels.Kernel": "_batch_shape",
     # What operators are to define, and the arguments that one was built from.

@@ -32,14 +32,24 @@ class OrdinaryStandardize(Standardize):
             self.train()
 
 
+def far_noise(Y: Tensor) -> Tensor:
+    """Extra noise of far values, `... x n`, which a search begins with."""
+    middle = Y.median(dim=-1, keepdim=True).values
+    return (Y - middle).square().where(is_far(Y, dim=-1), 0.0)
+
+
 def found_outliers(
-    blank: NystromPosterior, data: TrainingData, least_scale: float = 1.0
+    blank: NystromPosterior,
+    data: TrainingData,
+    start: Tensor,
+    least_scale: float = 1.0,
 ) -> Tensor:
     """Extra noise variances under the hyperparameters of a posterior without data.
 
     Args:
         blank: The posterior's prior.
         data: All data, with the noise that they have anyway.
+        start: `aug_batch x n` extra noise variances to begin with.
         least_scale: See `outlier_noise`.
 
     Returns:
@@ -53,5 +63,11 @@ def found_outliers(
         posterior = blank.condition(*(t.to(dtype) for t in rows))
         return leave_one_out(posterior, noisy.X, noisy.Y, noisy.noise)
 
-    num = data.Y.shape[-1]
-    return outlier_noise(left_out, data.Y, data.noise, num=num, least_scale=least_scale)
+    return outlier_noise(
+        left_out,
+        data.Y,
+        data.noise,
+        num=data.Y.shape[-1],
+        least_scale=least_scale,
+        start=start,
+    )

@@ -35,7 +35,11 @@ from botorch_sparse.models.fantasy import SparseFantasyModel
 from botorch_sparse.models.inducing_points import InducingPoints, InducingSet
 from botorch_sparse.models.model_warnings import ModelWarnings
 from botorch_sparse.models.nystrom_prior import nystrom_prior
-from botorch_sparse.models.outliers import OrdinaryStandardize, found_outliers
+from botorch_sparse.models.outliers import (
+    OrdinaryStandardize,
+    far_noise,
+    found_outliers,
+)
 from botorch_sparse.models.summary import (
     LikelihoodGap,
     ModelCertificate,
@@ -203,10 +207,11 @@ class SparseGP(ExactGP):
 
     def _found_outliers(self, least_scale: float = 1.0) -> Tensor:
         """What `outlier_noise` is under the present hyperparameters; O(n m^2)."""
-        self._outlier_noise = None
+        known, self._outlier_noise = self._outlier_noise, None
         with torch.inference_mode(False), torch.no_grad(), one_thread():
+            start = far_noise(self.train_targets) if known is None else known
             blank, data = self._prior_and_data(torch.float64)
-            return found_outliers(blank, data, least_scale)
+            return found_outliers(blank, data, start, least_scale)
 
     def resparsify(self, generator: torch.Generator | None = None) -> Self:
         """Draw the inducing points again under the present hyperparameters.

@@ -52,6 +52,7 @@ def outlier_noise(
     *,
     num: int,
     least_scale: float | None = 1.0,
+    start: Tensor | None = None,
 ) -> Tensor:
     """Extra noise variances, zero for all but outliers.
 
@@ -68,11 +69,13 @@ def outlier_noise(
             predictions may be too wide, as those of hyperparameters that were fitted to
             the outliers as well. None for errors in units of the predictions, where
             most of the observations may be outliers.
+        start: Extra variances to begin with, `batch_shape x n`, zero by default. Many
+            gross outliers would make all errors large, and then none is unusual.
 
     Returns:
         `batch_shape x n`. Cost: that of `left_out`, some five times.
     """
-    rho, price = torch.zeros_like(Y), price_of_outlier(num)
+    rho, price = torch.zeros_like(Y) if start is None else start, price_of_outlier(num)
     for _ in range(STAGES):
         loo = left_out(rho)
         variance = loo.variance + noise

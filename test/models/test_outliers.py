@@ -132,6 +132,20 @@ def test_finds_the_wrong_rows(is_sparse, values):
     assert error < 0.2 and sd < 0.3
 
 
+def test_many_gross_outliers():
+    """They make all errors large, and yet are found; with no fit too."""
+    generator = torch.Generator().manual_seed(1)
+    X = torch.rand(60, 5, generator=generator, dtype=torch.float64)
+    Y = X.sum(-1, keepdim=True).sin()
+    Y[:8] = -1e6
+    fit, look = (SparseSingleTaskGP(X, Y, robust=True) for _ in range(2))
+    with pytest.warns(BotorchWarning, match="8 of 60"):
+        fit_gpytorch_mll(make_mll(fit), **SHORT)
+    with pytest.warns(BotorchWarning, match="8 of 60"):
+        look.posterior(X[:1])
+    assert outliers(fit) == outliers(look) == [*range(8)]
+
+
 @pytest.mark.parametrize("is_sparse", [False, True])
 def test_posterior_has_the_extra_noise(is_sparse):
     """It is the plain model's with that noise given, and so is the objective."""

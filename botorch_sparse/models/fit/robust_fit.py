@@ -13,8 +13,9 @@ import torch
 from gpytorch.mlls import MarginalLogLikelihood
 
 from botorch_sparse.models.fit.candidate_fits import Fitted, loss_of
+from botorch_sparse.models.outliers import far_noise
 from botorch_sparse.models.summary import LikelihoodGap
-from botorch_sparse.posteriors.outlier_noise import is_far, price_of_outlier
+from botorch_sparse.posteriors.outlier_noise import price_of_outlier
 
 # Fits after the first one at most, each from where the last one ended.
 REFITS = 3
@@ -30,8 +31,7 @@ def fit_robustly(mll: MarginalLogLikelihood, fit: Fit) -> LikelihoodGap | None:
     """
     model = mll.model
     Y = model.train_targets
-    far = is_far(Y, dim=-1)
-    model.outlier_noise = Y.square().where(far, 0.0)
+    model.outlier_noise = far = far_noise(Y)
     gap = fit()
     plain = None if far.any() else (Fitted.of(mll), gap, _total_loss(mll))
     for _ in range(REFITS):

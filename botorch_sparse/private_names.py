@@ -99,8 +99,6 @@ INHERITED = {
     "_input_batch_shape _num_outputs",
     # The check of the shapes of new observations.
     "botorch.models.gpytorch.GPyTorchModel": "_validate_tensor_args",
-    # The prior at the data that an exact model is conditioned on.
-    "gpytorch.models.ExactGP": "_get_train_prior_distribution",
     # The tasks, their column and numbers, and the rank of their covariance.
     "botorch.models.MultiTaskGP": "_expected_task_values _map_tasks _output_tasks "
     "_rank _task_feature",

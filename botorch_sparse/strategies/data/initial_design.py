@@ -30,8 +30,8 @@ DESIGNS = ("random", "k-means")
 MOST_ROWS = 2**14
 # Rounds of k-means at most; few are left over after some ten.
 ROUNDS = 20
-# Distances are counted in these, where columns have the range 1: rounding, which another
-# processor does otherwise, then decides between no two of them.
+# Distances are counted in these, where columns have the range 1. So rounding, which
+# another processor does otherwise, decides between no two of them.
 UNIT = 1e-6
 
 

@@ -108,10 +108,11 @@ class SparseSingleTaskGP(SparseGP, SingleTaskGP):
             relevance pursuit [Ament2024]_. Each has a noise variance of its own beside
             the noise of all, `outlier_noise`, so that it says little. A fit finds them,
             or else the first prediction, and a warning names their rows. A true value
-            that nothing near confirms is taken for one as well. Data without outliers
-            have the fit and the posterior of a model that is not robust. Where there
-            are some, a fit costs two to four times as much. Values far from all others
-            say nothing of the default outcome transform's mean and scale.
+            that nothing near confirms, such as a narrow peak, is taken for one as well.
+            Where it finds none, fit and posterior are those of a model that is not
+            robust. Where there are some, a fit costs one to five times as much. Values
+            far from all others say nothing of the default outcome transform's mean and
+            scale.
         **unknown: None is taken. The error names the model that has such an argument.
 
     Attributes:

@@ -26,7 +26,7 @@ Fit = Callable[[], LikelihoodGap | None]
 def fit_robustly(mll: MarginalLogLikelihood, fit: Fit) -> LikelihoodGap | None:
     """Fit by `fit` with the extra noise of outliers, which the model has then.
 
-    Where it finds none the first fit is kept, to the bit. Cost: that of two to four
+    Where it finds none the first fit is kept, to the bit. Cost: that of one to five
     fits where there are some.
     """
     model = mll.model

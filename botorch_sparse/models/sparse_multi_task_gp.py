@@ -70,11 +70,6 @@ class SparseMultiTaskGP(SparseGP, MultiTaskGP):
     Raises:
         InputDataError: As `SparseSingleTaskGP`; and as `MultiTaskGP`.
 
-    References:
-        .. [Bonilla2007]
-            E. V. Bonilla, K. M. A. Chai, C. K. I. Williams. Multi-task Gaussian process
-            prediction. NeurIPS 2007.
-
     Example:
         >>> import torch
         >>> X, task = torch.rand(60, 2).double(), torch.arange(60).double() % 2

@@ -32,7 +32,10 @@ WITH_UNIT = re.compile(
     r"([^\W\d_][^\d\s]*(?:\s+%)?|[%\u2030\u00b0$\u20ac\u00a3\u00a5][^\d\s]*)"
 )
 # Signs in units that look like others and mean the same.
-UNIT_SIGNS = str.maketrans({"\u00ba": "\u00b0", "\u02da": "\u00b0", "\u03bc": "\u00b5"})
+UNIT_SIGNS = str.maketrans(
+    {"\u00ba": "\u00b0", "\u02da": "\u00b0", "\u03bc": "\u00b5"}
+    | {"\u2103": "\u00b0C", "\u2109": "\u00b0F"}
+)
 # Signs in texts that look like others: dashes, and Cyrillic letters.
 LOOK_ALIKE = str.maketrans(
     "\u2010\u2011\u2012\u2013\u2014\u2212"

@@ -17,7 +17,9 @@ APART_SHARE = 0.1
 APART = 3.0
 # In so few values nothing is said of any.
 FEW_VALUES = 5
-# Numbers that instruments and people write where there is no value.
+# Numbers that instruments and people write where there is no value. One of them may be
+# a yield: it needs a gap to the others, in the range of these.
+PER_CENT, LEAST_GAP = 99.0, 0.25
 PLACEHOLDERS = frozenset({99.0, 999.0, 9999.0, 99999.0, 999999.0})
 # Repeats of one row differ by so many times what repeats of others do.
 REPEATS_APART = 10.0
@@ -37,7 +39,7 @@ def values_apart(values: Sequence[float]) -> list[int]:
     At either end the sorted values are cut at the widest gap with at most a tenth of
     them beyond it. Those beyond lie apart if the gap is three times the range of the
     others. A placeholder such as -999 lies apart where it is the least or the greatest
-    value.
+    value; 99 if it is not close to the others.
 
     Args:
         values: Any numbers; NaN for none. Cost: O(n log n).
@@ -48,11 +50,13 @@ def values_apart(values: Sequence[float]) -> list[int]:
         return []
     order = known[y[known].argsort(kind="stable")]
     found = {*_tail(y, order), *_tail(-y, order[::-1])}
-    least, most = y[order[0]], y[order[-1]]
     for place in (order[0], order[-1]):
-        is_end = np.count_nonzero(y[known] == y[place]) <= APART_SHARE * len(known) + 1
-        if abs(y[place]) in PLACEHOLDERS and least < most and is_end:
-            found |= {*np.flatnonzero(y == y[place])}
+        others = y[known][y[known] != y[place]]
+        is_end = len(known) - len(others) <= APART_SHARE * len(known) + 1
+        if abs(y[place]) in PLACEHOLDERS and len(others) and is_end:
+            gap = np.abs(others - y[place]).min()
+            if y[place] != PER_CENT or gap > LEAST_GAP * np.ptp(others):
+                found |= {*np.flatnonzero(y == y[place])}
     return sorted(map(int, found))
 
 

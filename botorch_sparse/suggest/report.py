@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from botorch_sparse.argument_checks import short_list, short_repr
-from botorch_sparse.command_line.csv_cells import spelling_form
+from botorch_sparse.command_line.csv_cells import number, spelling_form
 from botorch_sparse.strategies import History, Objective
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
 from botorch_sparse.suggest.column_notes import notes_on_columns
@@ -150,10 +150,23 @@ def result_lines(pool: Pool, results: Results) -> Iterator[str]:
             yield f"note: {note}."
     for note in notes_on_results(pool, results):
         yield f"note: {note}."
-    for file, names in unused.items():
-        if names:
-            yield f"read: {file}: not used: {short_list(names, 8)}."
+    for text in texts:
+        if names := unused[text.name]:
+            shown = [_unused(text, name) for name in names]
+            yield f"read: {text.name}: not used: {short_list(shown, 8, show=str)}."
     yield from _odd_features(pool)
+
+
+def _unused(text: TextTable, name: str) -> str:
+    """A column that is not used, with its texts where they are of a few kinds.
+
+    They may say that a row is void, or in another unit.
+    """
+    kinds = [*dict.fromkeys(filter(None, text.columns[name]))]
+    is_text = any(number(kind) is None for kind in kinds)
+    has_few = 1 < len(kinds) <= min(4, len(text) // 2)
+    differs = f" ({short_list(kinds, 4)})" * (is_text and has_few)
+    return f"{short_repr(name)}{differs}"
 
 
 def _wanted(outcome: Outcome) -> str:

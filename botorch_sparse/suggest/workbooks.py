@@ -12,6 +12,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import cache
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import ParseError
 
@@ -117,7 +118,11 @@ def read_workbook(content: bytes, name: str, decimal: str = ".") -> Records:
         faults.setdefault(place, fault)
     _check_hidden(sheet, frame, name)
     notes += ["times and durations as hours"] * has_times
-    if struck := _struck_out(sheet):
+    struck, commented = _marked_cells(sheet)
+    if commented:
+        shown = short_list(commented, 3, show=str)
+        unread.append(f"comments on cells are not read: {shown}")
+    if struck:
         unread.append(
             f"cells that are struck out count as the others: {short_list(struck, 3)}; "
             "empty them if they are not to count"
@@ -301,20 +306,21 @@ def _part_of(pieces: Sequence[re.Match[str]]) -> _Part:
     )
 
 
-def _struck_out(sheet: Any) -> list[str]:
-    """The places of filled cells that are struck out."""
-    styles = dict[int, bool]()
-    places = list[str]()
-    for cells in sheet.iter_rows(min_row=1, min_col=1):
-        for cell in cells:
-            if cell.value is None or not cell.has_style:
-                continue
+def _marked_cells(sheet: Any) -> tuple[list[str], list[str]]:
+    """Places of filled cells that are struck out; and comments, with their places."""
+    styles, struck, commented = dict[int, bool](), list[str](), list[str]()
+    for cell in chain.from_iterable(sheet.iter_rows()):
+        if cell.value is None:
+            continue
+        if cell.comment is not None:
+            commented.append(f"{cell.coordinate}, {short_repr(cell.comment.text)}")
+        if cell.has_style:
             style = cell.style_id
             if style not in styles:
                 styles[style] = bool(cell.font.strike)
             if styles[style]:
-                places.append(cell.coordinate)
-    return places
+                struck.append(cell.coordinate)
+    return struck, commented
 
 
 def _merged(sheet: Any) -> Iterator[tuple[int, str]]:

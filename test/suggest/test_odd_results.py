@@ -301,3 +301,19 @@ def test_what_stands_for_the_cell_above(lab: Laboratory, mark: str) -> None:
     rows = [f"c{i},{i},{mark if i == 3 else 'ab'[i % 2]}" for i in range(9)]
     lab.write("pool.csv", "|".join(["id,heat,solvent", *rows]))
     assert f"'{mark}' stands for the cell above" in lab.refused()
+
+
+def test_unused_texts_of_a_few_kinds_are_shown(lab: Laboratory) -> None:
+    """They may be units, or say that a row is void."""
+    rows = "c1,1,%,a,7|c2,2,%,b,8|c3,3,mg/g,c,9|c4,4,%,d,7"
+    told = lab.write("m.csv", f"id,loss,unit,who,plate|{rows}")
+    said = lab("--results", told).said
+    assert "m.csv: not used: 'unit' ('%', 'mg/g'), 'who', 'plate'." in said
+
+
+def test_far_values_are_named_once(lab: Laboratory) -> None:
+    """By their lines, and not by the numbers that the library gives evaluations."""
+    told = measured(12)
+    told[5][1] = 1e7
+    said = lab("--results", lab.write("m.csv", told)).said
+    assert "values far from all others" in said and "robust" not in said

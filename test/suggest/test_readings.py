@@ -151,7 +151,9 @@ APART = [
     ([*NORMAL, 220.0], []),  # 125 beyond a range of 55
     ([*NORMAL, -999.0, *NORMAL, -999.0], [10, 21]),
     ([*NORMAL, 6740.0, *NORMAL, -999.0], [10, 21]),
-    ([*NORMAL, 99.0], [10]),
+    ([*NORMAL, 999.0], [10]),
+    ([*NORMAL, 99.0], []),
+    ([*(value / 2 for value in NORMAL), 99.0], [10]),
     ([*NORMAL, 99.0, 98.0, 101.0], []),
     ([*NORMAL, float("nan"), 6740.0], [11]),
     ([5.0] * 20 + [7.0], []),

@@ -31,7 +31,14 @@ def test_a_unit_is_shared_by_all_cells(cells: list[str], unit: str | None) -> No
 
 
 @pytest.mark.parametrize(
-    ("cell", "rest"), [("65 °C", "65"), ("1,2g", "1,2"), ("NA", "NA"), ("oil", "oil")]
+    ("cell", "rest"),
+    [
+        ("65 °C", "65"),
+        ("-78\u2103", "-78"),
+        ("1,2g", "1,2"),
+        ("NA", "NA"),
+        ("oil", "oil"),
+    ],
 )
 def test_without_its_unit(cell: str, rest: str) -> None:
     assert without_unit(cell) == rest

@@ -15,6 +15,7 @@ import openpyxl
 from botorch.exceptions import InputDataError
 from openpyxl.cell.rich_text import CellRichText, TextBlock
 from openpyxl.cell.text import InlineFont
+from openpyxl.comments import Comment
 from openpyxl.styles import Font
 
 from botorch_sparse.suggest.csv_reader import read_table
@@ -249,8 +250,11 @@ def test_struck_out_and_merged_cells(lab: Laboratory, tmp_path: Path) -> None:
     book = openpyxl.load_workbook(path)
     book.active["B3"].font = Font(strike=True)
     book.save(path)
+    book.active["B2"].comment = Comment("flask broke, do not use", "me")
+    book.save(path)
     said = lab("--results", path).said
     assert "cells that are struck out count as the others: 'B3'; empty" in said
+    assert "comments on cells are not read: B2, 'flask broke, do not use'" in said
     book.active.merge_cells("B2:B3")
     book.save(path)
     assert "cells B2:B3 are merged" in lab.refused("--results", path)

@@ -50,6 +50,7 @@ def loo_cv(
         UnsupportedError: For a `SparseFantasyModel`, and for a list of models.
 
     Example:
+        >>> from botorch_sparse.models import SparseSingleTaskGP
         >>> X = torch.linspace(0, 1, 40, dtype=torch.double).unsqueeze(-1)
         >>> model = SparseSingleTaskGP(X, (6 * X).sin(), inducing_points=X[::4])
         >>> loo_cv(model).posterior.mean.shape

@@ -129,6 +129,7 @@ class SparseSingleTaskGP(SparseGP, SingleTaskGP):
         TypeError: For other arguments, such as `task_feature`.
 
     Example:
+        >>> import torch
         >>> X = torch.linspace(0, 1, 40, dtype=torch.double).unsqueeze(-1)
         >>> model = SparseSingleTaskGP(X, (6 * X).sin(), inducing_points=X[::4])
         >>> model.posterior(X[:3]).mean.shape

@@ -59,7 +59,7 @@ class ModelOptions(DomainOptions, total=False):
     initial_design: str
     refit: RefitSchedule | None
     optimizer_options: Mapping[str, Any] | None
-    robust: bool | None
+    robust: bool
     unique: bool | None
     minimize: bool
     outcomes: Iterable[Outcome] | None
@@ -105,9 +105,8 @@ class ModelStrategy(Strategy, Generic[S]):
     - `robust`: Whether values that lie far from all others count less: beyond a gap of
       ten times the range of the others, at most a fifth of ten values or more at either
       end. They are moved to the others, have extra noise where these contradict them,
-      and are announced. By default so where the kernel is inferred. With a kernel all
-      feedback is taken as it is: the theorems do not cover `robust=True`. Where a few
-      candidates are truly many times better than all others, pass `robust=False`.
+      and are announced. For feedback some of which may be wrong: of a run that stays at
+      the top of a hill the first values lie apart as well. No theorem covers it.
     - `optimizer_options`: On a continuous domain, for `optimize_acqf`: `num_restarts`,
       `raw_samples`, `options`, ...
 
@@ -155,7 +154,7 @@ class ModelStrategy(Strategy, Generic[S]):
         budget: float | None = None,
         refit: RefitSchedule | None = None,
         optimizer_options: Mapping[str, Any] | None = None,
-        robust: bool | None = None,
+        robust: bool = False,
         unique: bool | None = None,
         minimize: bool = False,
         outcomes: Iterable[Outcome] | None = None,
@@ -418,7 +417,7 @@ def surrogate_of(
         initial_sampler or RecursiveRLSSampler(),
         max_memory,
         EXACT_ON_TABLES if domain.num_rows else EXACT_SIZE,
-        is_robust=settings.is_robust,
+        is_robust=settings.robust,
         is_scale_known=source.is_inferred,
         is_noise_known=settings.refit is not None,
     )

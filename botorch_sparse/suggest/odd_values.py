@@ -122,20 +122,14 @@ def notes_on(
         line_of: From the place of one to its line, in messages.
         points: What they are of, if values of one point are to agree.
     """
-    correct = "; correct them if they are mistakes"
-    advice = f"They are taken as they are{correct}"
+    advice = "They are taken as they are; correct them if they are mistakes"
     if apart := values_apart(values):
         rest = np.delete(np.asarray(values), apart)
         shown = [f"{values[i]:.6g} ({line_of(i)})" for i in apart]
         yield (
             f"{short_repr(column)} has values far from all others, which are from "
             f"{np.nanmin(rest):.6g} to {np.nanmax(rest):.6g}: "
-            f"{short_list(shown, 3, show=str)}. "
-            + (
-                f"Farther than ten ranges they count less{correct}"
-                if points
-                else advice
-            )
+            f"{short_list(shown, 3, show=str)}. {advice}"
         )
     pairs = repeats_apart(points, values) if points else []
     if pairs:

@@ -205,8 +205,6 @@ def _one_line_warnings(is_quiet: bool) -> Iterator[None]:
     """Print warnings of the library as notes of one line, and no others."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        # The note on odd values has their lines.
-        warnings.filterwarnings("ignore", "[0-9]+ values.* lie far from all others")
         yield
     ours = [w.message for w in caught if issubclass(w.category, BotorchWarning)]
     for message in dict.fromkeys(map(str, ours)) if not is_quiet else ():

@@ -24,6 +24,7 @@ BAD_Y = BAD_X[:, 0]
 EYE = torch.eye(3, dtype=torch.float64)
 INDEFINITE = torch.tensor([[1.0, 2.0], [2.0, 1.0]], dtype=torch.float64)
 MODEL = m.SparseSingleTaskGP(X, Y.unsqueeze(-1))
+TASKS = torch.cat([X, torch.arange(len(X)).to(X).unsqueeze(-1) % 2], dim=-1)
 POSTERIOR = p.NystromPosterior.from_data(KERNEL, X, Y, NOISE, X[:4])
 ROW = Y.unsqueeze(-1)
 INPUTS: list[Any] = [X[0], X * NAN, X.long(), X.half(), [[0.0, 1.0]], "x", None, X[:0]]
@@ -67,6 +68,18 @@ MODELS = [
         cat_dims=CAT_DIMS,
         learn_inducing_points=bad.FLAG,
         robust=bad.FLAG,
+    ),
+    *usual(
+        partial(m.SparseMultiTaskGP, TASKS, ROW, 2),
+        inducing_sampler=SAMPLERS,
+        objective=bad.CHOICE,
+        max_memory=bad.WHOLE,
+        learn_inducing_points=bad.FLAG,
+    ),
+    *anything(
+        partial(m.SparseMultiTaskGP, train_Y=ROW, task_feature=2),
+        says="X|input",
+        train_X=[X.numpy(), "x", TASKS * NAN],
     ),
     *anything(
         partial(m.SparseSingleTaskGP, X, ROW),
@@ -127,8 +140,14 @@ INPUT_ROWS = [
         ),
     )
 ]
+MULTI = m.SparseMultiTaskGP(TASKS, ROW, 2).eval()
 METHODS = [
     *INPUT_ROWS,
+    *arguments(
+        partial(MULTI.condition_on_observations, Y=ROW),
+        name_of(MULTI, "condition_on_observations"),
+        X=NO_TENSORS,
+    ),
     *[
         row
         for model in (MODEL, SPARSE, FANTASY)

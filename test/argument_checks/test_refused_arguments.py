@@ -57,6 +57,7 @@ OTHERS_CALL = {
             "transform_inputs": "posterior, which has rows",
         }.items()
     },
+    "SparseMultiTaskGP.construct_inputs": "Ax; the constructor checks the options",
     "SparseSingleTaskGP.forward": "the model itself",
     "SubsetSingleTaskGP.get_fantasy_model": "condition_on_observations",
     "SubsetSingleTaskGP.load_state_dict": "PyTorch's own checks",

@@ -135,7 +135,7 @@ def test_a_region_of_failures():
         square = (X - 0.5).square().sum(-1, keepdim=True)
         return (-square).masked_fill(square < 0.15**2, WRONG)
 
-    strategy = run(GPUCB(table(), seed=1), objective, 45)
+    strategy = run(GPUCB(table(), seed=1, robust=True), objective, 45)
     assert 2 < int((strategy.history.Y < -1e5).sum()) <= 45 / 5 + 1
 
 
@@ -144,7 +144,7 @@ def test_clean_values_are_taken_as_they_are(make):
     """The points are those without the option, to the last one."""
     runs = [
         run(make(table(), seed=1, **option), measured(0.0, 0), 20)
-        for option in ({}, {"robust": False}, {"robust": True})
+        for option in ({}, {"robust": True})
     ]
     first = runs[0].history.indices
     assert all(torch.equal(first, each.history.indices) for each in runs[1:])
@@ -156,8 +156,8 @@ def test_ahead_of_random_search(make):
     """With one evaluation of twenty at -1e6; the plain strategy has more regret."""
     best = value(table()).max()
     strategies = {
-        "robust": make(table(), seed=1),
-        "plain": make(table(), seed=1, robust=False),
+        "robust": make(table(), seed=1, robust=True),
+        "plain": make(table(), seed=1),
         "random": RandomSearch(table(), seed=1),
     }
     regret = {}
@@ -179,7 +179,7 @@ def test_resumed_runs(make, is_box):
     few = {"optimizer_options": {"num_restarts": 2, "raw_samples": 16}}
     place = {"bounds": bounds, **few} if is_box else {"candidates": table()}
     num = 1 if is_box else 12
-    first, second = (make(**place, seed=2) for _ in range(2))
+    first, second = (make(**place, seed=2, robust=True) for _ in range(2))
     with pytest.warns(InputDataWarning, match="lie far"):
         X = table()[:12]
         first.tell(X, value(X).index_fill(0, torch.tensor([3, 8]), WRONG))
@@ -195,7 +195,7 @@ def test_resumed_runs(make, is_box):
 
 def test_a_box_has_a_model_with_extra_noise():
     bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
-    strategy, X = BBKB(bounds=bounds), table(30)
+    strategy, X = BBKB(bounds=bounds, robust=True), table(30)
     with pytest.warns(InputDataWarning, match="evaluations 3"):
         strategy.tell(X, value(X).index_fill(0, torch.tensor([3]), 6740.0))
     extra = strategy.model.outlier_noise
@@ -204,7 +204,7 @@ def test_a_box_has_a_model_with_extra_noise():
 
 
 def test_a_tell_that_fails_changes_nothing(monkeypatch):
-    strategy, X = GPUCB(table(), seed=0), table()
+    strategy, X = GPUCB(table(), seed=0, robust=True), table()
     strategy.tell(X[:12], value(X[:12]))
     before = strategy.surrogate
     Y = value(X[12:14]).index_fill(0, torch.tensor([1]), WRONG)
@@ -221,19 +221,19 @@ def test_several_outcomes():
     Y = torch.cat([value(X), X.sum(-1, keepdim=True)], dim=-1)
     Y[5, 1] = 1e4
     Y[9, 0] = torch.nan
-    strategy = BBKB(X, outcomes=[Objective("a"), Objective("b")])
+    strategy = BBKB(X, outcomes=[Objective("a"), Objective("b")], robust=True)
     with pytest.warns(InputDataWarning, match="1 values in the outcome 'b'"):
         strategy.tell(X, Y)
     assert [part.apart for part in strategy.surrogate.parts] == [(), (5,)]
     assert strategy.predict(X)[0][:, 1].max() < 10
 
 
-def test_kernels_that_are_given():
-    """The theorems' setting takes all feedback as it is."""
+def test_all_feedback_is_taken_as_it_is_by_default():
+    """With a kernel and without one."""
     kernel = RBFKernel().double()
     assert not GPUCB(table(), kernel, 0.01).surrogate.is_robust
     assert GPUCB(table(), kernel, 0.01, robust=True).surrogate.is_robust
-    assert GPUCB(table()).surrogate.is_robust
+    assert not GPUCB(table()).surrogate.is_robust
     with pytest.raises(InputDataError, match="robust=True"):
         GPUCB(table(), kernel, 0.01, constants="theory", robust=True)
     with pytest.raises(InputDataError, match="robust"):

@@ -83,8 +83,7 @@ class PosteriorSettings:
         optimizer_options: For `optimize_acqf`, on a box.
         mean_module: The prior mean of a kernel that is given; None for a constant that
             the data decide on.
-        robust: Whether values that lie far from all others count less; None for where
-            the kernel is inferred.
+        robust: Whether values that lie far from all others count less.
     """
 
     covar_module: Kernel | None
@@ -93,12 +92,7 @@ class PosteriorSettings:
     num_initial: int
     optimizer_options: dict[str, Any] = field(default_factory=dict)
     mean_module: Mean | None = None
-    robust: bool | None = None
-
-    @property
-    def is_robust(self) -> bool:
-        """Whether values that lie far from all others count less."""
-        return self.covar_module is None if self.robust is None else self.robust
+    robust: bool = False
 
     @classmethod
     def of(
@@ -111,7 +105,7 @@ class PosteriorSettings:
         refit: RefitSchedule | None = None,
         num_initial: int | None = None,
         optimizer_options: Mapping[str, Any] | None = None,
-        robust: bool | None = None,
+        robust: bool = False,
     ) -> "PosteriorSettings":
         """Settings with defaults, which differ with and without a kernel.
 
@@ -120,8 +114,7 @@ class PosteriorSettings:
         options = domain.optimizer_options(optimizer_options)
         if num_initial is not None:
             check_whole("num_initial", num_initial)
-        if robust is not None:
-            check_flag("robust", robust)
+        check_flag("robust", robust)
         is_inferred = covar_module is None
         validate_lam(lam, is_inferred=is_inferred)
         validate_mean(mean_module, is_inferred=is_inferred)
@@ -143,7 +136,7 @@ class PosteriorSettings:
 
     def config(self) -> dict[str, Any]:
         """Plain values for a state to agree on; the kernel is not among them."""
-        robust = {} if self.robust is None else {"robust": self.robust}
+        robust = {"robust": True} if self.robust else {}
         return robust | {
             "lam": self.lam,
             "mean": _mean_config(self.mean_module),

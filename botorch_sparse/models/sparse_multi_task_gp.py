@@ -68,7 +68,10 @@ class SparseMultiTaskGP(SparseGP, MultiTaskGP):
         learn_inducing_points: See there.
 
     Raises:
-        InputDataError: As `SparseSingleTaskGP`; and as `MultiTaskGP`.
+        InputDataError: As `SparseSingleTaskGP`.
+        RuntimeError: For output tasks that were not measured.
+        ValueError: For a batch of data, or a column that is not there; from posteriors
+            and conditioning for tasks that are not known.
 
     Example:
         >>> import torch

@@ -33,8 +33,7 @@ class BKB(UCBStrategy):
     [Calandriello2019]_ by a logarithm and takes no bound of the kernel, and the
     oversampling of the latter's Theorem 1, with which `m` becomes large.
 
-    The theorems are about feedback that is taken as it is, which it is with a kernel:
-    none covers `robust=True`.
+    The theorems are about feedback that is taken as it is: none covers `robust=True`.
 
     Args:
         candidates: `A x d` points to choose from; or give `bounds`.

@@ -31,8 +31,7 @@ class GPUCB(UCBStrategy):
     holds for all evaluations and all points, if `norm_bound` and `noise_variance` are
     true. It needs no horizon, and sets prior mean zero.
 
-    The theorems are about feedback that is taken as it is, which it is with a kernel:
-    none covers `robust=True`.
+    The theorems are about feedback that is taken as it is: none covers `robust=True`.
 
     Args:
         candidates: `A x d` points to choose from; or give `bounds`.

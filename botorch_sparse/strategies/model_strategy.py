@@ -105,8 +105,9 @@ class ModelStrategy(Strategy, Generic[S]):
     - `robust`: Whether values that lie far from all others count less: beyond a gap of
       ten times the range of the others, at most a fifth of ten values or more at either
       end. They are moved to the others, have extra noise where these contradict them,
-      and are announced. For feedback some of which may be wrong: of a run that stays at
-      the top of a hill the first values lie apart as well. No theorem covers it.
+      and are announced. It is for feedback some of which may be wrong. In a run that
+      stays at the top of a hill the first values lie apart as well. No theorem covers
+      it.
     - `optimizer_options`: On a continuous domain, for `optimize_acqf`: `num_restarts`,
       `raw_samples`, `options`, ...
 

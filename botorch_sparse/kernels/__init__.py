@@ -1,4 +1,4 @@
-"""Kernels: their matrices, other precision, an element of a batch, categories."""
+"""Kernels: of bits and counts, of categories; matrices, precision, batches."""
 
 import warnings
 from typing import Any
@@ -12,9 +12,11 @@ from botorch_sparse.kernels.kernel_matrices import (
 )
 from botorch_sparse.kernels.lengthscales import shrink_lengthscales
 from botorch_sparse.kernels.mixed_kernel import mixed_kernel
+from botorch_sparse.kernels.tanimoto import TanimotoKernel
 
 __all__ = [
     "TRAILING_DIMS",
+    "TanimotoKernel",
     "dense_covariance",
     "in_double",
     "kernel_at",

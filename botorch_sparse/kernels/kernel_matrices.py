@@ -17,6 +17,7 @@ from linear_operator import to_dense
 from torch import Tensor
 
 from botorch_sparse.argument_checks import check_kind, check_tensors
+from botorch_sparse.kernels.tanimoto import TanimotoKernel
 
 
 def dense_covariance(kernel: Kernel, X: Tensor, X2: Tensor | None = None) -> Tensor:
@@ -39,7 +40,7 @@ def is_thread_safe(*modules: Module) -> bool:
     Kernels by `dense_covariance`. Sums and products of kernels call their parts in a
     way that changes settings of GPyTorch, and a module of one's own may do anything.
     """
-    safe = (RBFKernel, MaternKernel, ZeroMean, ConstantMean)
+    safe = (RBFKernel, MaternKernel, TanimotoKernel, ZeroMean, ConstantMean)
     return all(type(_unscaled(module)) in safe for module in modules)
 
 

@@ -1,0 +1,153 @@
+r"""Similarity of bits and counts, such as the fingerprints of molecules.
+
+.. math:: T(x, x') = \frac{\sum_i \min(x_i, x'_i)}{\sum_i \max(x_i, x'_i)}
+
+For bits it is the share of what either has that both have. It is positive definite for
+all vectors without negative entries [Ralaivola2005]_; two without any entry are equal.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from botorch.exceptions import InputDataError
+from gpytorch.constraints import Interval
+from gpytorch.kernels import Kernel
+from torch import Tensor
+from torch.nn import Parameter
+
+from botorch_sparse.argument_checks import check_whole
+
+# Counts up to this are compared level by level, by products of matrices of bits.
+MOST_LEVELS = 32
+# Products of float32 matrices of bits are exact up to this sum.
+LARGEST_SUM = 2**24
+
+
+class TanimotoKernel(Kernel):
+    r"""The Tanimoto kernel of bits, counts, or any numbers from 0 on; MinMax kernel.
+
+    Of several blocks of columns, such as the fingerprints of the molecules that take
+    part in a reaction, it is a product with a weight for each,
+
+    .. math:: k(x, x') = \prod_j \big(1 - w_j + w_j T(x_j, x'_j)\big),
+        \qquad 0 \le w_j \le 1
+
+    A block of weight zero does not matter. A single block has no weight, and the kernel
+    no parameter. Put it into a `ScaleKernel` for a variance. Give models of it their
+    inputs as they are (`input_transform=None`): scaled ones are no counts.
+
+    Whole numbers are compared exactly, in any precision: entries of the matrix have one
+    rounding. Cost: O(n n' d) for an `n x n'` matrix, times the levels of the counts for
+    those columns that have them.
+
+    Args:
+        blocks: Numbers of columns of each block, which add up to those of the inputs;
+            None for one block of all.
+        **kwargs: Of `gpytorch.kernels.Kernel`, such as `active_dims`, `batch_shape`.
+
+    Attributes:
+        blocks: See above.
+
+    Raises:
+        InputDataError: If blocks are no positive numbers or do not fit the inputs; if
+            an entry is negative.
+
+    Example:
+        >>> import torch
+        >>> X = torch.tensor([[1.0, 1.0, 0.0, 2.0], [0.0, 1.0, 0.0, 3.0]])
+        >>> TanimotoKernel()(X).to_dense()
+        tensor([[1.0000, 0.6000],
+                [0.6000, 1.0000]])
+    """
+
+    has_lengthscale = False
+
+    def __init__(self, blocks: Sequence[int] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        for size in blocks or ():
+            check_whole("blocks", size)
+        self.blocks = None if blocks is None or len(blocks) == 1 else tuple(blocks)
+        if self.blocks is not None:
+            raw = torch.zeros(*self.batch_shape, len(self.blocks))
+            self.register_parameter("raw_weight", Parameter(raw))
+            self.register_constraint("raw_weight", Interval(0.0, 1.0))
+            self.weight = torch.full_like(raw, 0.9)
+
+    @property
+    def weight(self) -> Tensor:
+        """Weights of the blocks, `batch_shape x k`, in (0, 1)."""
+        weight: Tensor = self.raw_weight_constraint.transform(self.raw_weight)
+        return weight
+
+    @weight.setter
+    def weight(self, value: Any) -> None:
+        value = torch.as_tensor(value).to(self.raw_weight)
+        value = value.expand_as(self.raw_weight)
+        self.initialize(raw_weight=self.raw_weight_constraint.inverse_transform(value))
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any
+    ) -> Tensor:
+        """The kernel matrix, or its diagonal."""
+        if self.blocks is None:
+            return similarity(x1, x2, diag=diag)
+        if sum(self.blocks) != x1.shape[-1]:
+            raise InputDataError(
+                f"Got inputs of {x1.shape[-1]} columns for blocks={self.blocks}, which "
+                f"have {sum(self.blocks)}; need as many."
+            )
+        product = torch.ones((), dtype=x1.dtype, device=x1.device)
+        parts = zip(x1.split(self.blocks, -1), x2.split(self.blocks, -1), strict=True)
+        for j, (a, b) in enumerate(parts):
+            w = self.weight[..., j].reshape(*self.batch_shape, *(1,) * (2 - diag))
+            product = product * (1 - w + w * similarity(a, b, diag=diag))
+        return product
+
+
+def similarity(x1: Tensor, x2: Tensor, *, diag: bool = False) -> Tensor:
+    """Tanimoto similarities, `... x n x n'`, or of one point with one, `... x n`."""
+    total1, total2 = x1.sum(-1), x2.sum(-1)
+    if diag:
+        both = torch.minimum(x1, x2).sum(-1)
+        either = total1 + total2 - both
+    else:
+        both = _sums_of_minima(x1, x2)
+        either = total1.unsqueeze(-1) + total2.unsqueeze(-2) - both
+    # Two points without any entry are the same.
+    is_empty = either == 0
+    return torch.where(is_empty, 1.0, both / either.where(~is_empty, 1.0))
+
+
+def _sums_of_minima(x1: Tensor, x2: Tensor) -> Tensor:
+    """The sums of the smaller entries, `... x n x n'`."""
+    most = _largest_level(x1, x2)
+    if most is None:
+        total = x1.sum(-1).unsqueeze(-1) + x2.sum(-1).unsqueeze(-2)
+        return (total - torch.cdist(x1, x2, p=1.0)) / 2
+    both = torch.zeros((), dtype=torch.float32, device=x1.device)
+    for level in range(1, most + 1):
+        a, b = x1, x2
+        if level > 1:  # few columns have higher counts
+            columns = (a.flatten(0, -2).amax(0) >= level).nonzero().squeeze(-1)
+            a, b = a.index_select(-1, columns), b.index_select(-1, columns)
+        both = both + (a >= level).float() @ (b >= level).float().mT
+    return both.to(x1.dtype)
+
+
+def _largest_level(x1: Tensor, x2: Tensor) -> int | None:
+    """The largest count that both have; None where they are no small counts."""
+    if x1.numel() == 0 or x2.numel() == 0:
+        return 0
+    ranges = [[float(end) for end in x.detach().aminmax()] for x in (x1, x2)]
+    if min(least for least, _ in ranges) < 0:
+        raise InputDataError(
+            f"Got an entry {min(least for least, _ in ranges)} in the Tanimoto kernel; "
+            "need bits, counts, or other numbers from 0 on, not standardized ones."
+        )
+    most = min(largest for _, largest in ranges)
+    are_few = most <= MOST_LEVELS and most * x1.shape[-1] < LARGEST_SUM
+    if x1.requires_grad or x2.requires_grad or not are_few:
+        return None
+    are_whole = all(bool((x == x.trunc()).all()) for x in (x1, x2))
+    return int(most) if are_whole else None

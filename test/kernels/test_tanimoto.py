@@ -1,0 +1,140 @@
+"""The Tanimoto kernel against sums over entries, written out."""
+
+import pytest
+import torch
+from botorch.exceptions import InputDataError
+from botorch.models import SingleTaskGP
+from gpytorch.kernels import ScaleKernel
+from torch import Tensor
+
+from botorch_sparse.kernels import (
+    TanimotoKernel,
+    dense_covariance,
+    kernel_at,
+    prior_variance,
+)
+
+
+def fingerprints(kind: str, *shape: int, seed: int = 0) -> Tensor:
+    """Bits, counts, large counts or other numbers, float64, some points empty."""
+    g = torch.Generator().manual_seed(seed)
+    bits = (torch.rand(*shape, generator=g) < 0.3).double()
+    counts = bits * torch.randint(1, 5, shape, generator=g)
+    X = {
+        "bits": bits,
+        "counts": counts,
+        "large": counts * 37,
+        "numbers": bits * torch.rand(*shape, generator=g).double(),
+    }[kind]
+    X[..., 0, :] = 0.0
+    return X
+
+
+def by_entries(x: Tensor, y: Tensor) -> float:
+    """Smaller entries for larger ones."""
+    smaller = sum(min(a, b) for a, b in zip(x.tolist(), y.tolist(), strict=True))
+    larger = sum(max(a, b) for a, b in zip(x.tolist(), y.tolist(), strict=True))
+    return 1.0 if larger == 0 else smaller / larger
+
+
+KINDS = ["bits", "counts", "large", "numbers"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_is_the_share_of_smaller_in_larger_entries(kind, dtype, device):
+    X, Z = fingerprints(kind, 7, 20), fingerprints(kind, 5, 20, seed=1)
+    expected = torch.tensor([[by_entries(x, z) for z in Z] for x in X])
+    kernel = TanimotoKernel()
+    found = dense_covariance(kernel, *(x.to(device, dtype) for x in (X, Z)))
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.cpu(), expected.to(dtype))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_diagonals_batches_and_columns(kind):
+    X, Z = fingerprints(kind, 2, 4, 6), fingerprints(kind, 2, 4, 6, seed=1)
+    kernel = TanimotoKernel()
+    found = dense_covariance(kernel, X, Z)
+    each = [dense_covariance(kernel, x, z) for x, z in zip(X, Z, strict=True)]
+    torch.testing.assert_close(found, torch.stack(each))
+    diagonal = kernel(X, Z, diag=True)
+    torch.testing.assert_close(diagonal, found.diagonal(dim1=-2, dim2=-1))
+    torch.testing.assert_close(prior_variance(kernel, X), torch.ones(2, 4).double())
+    own = TanimotoKernel(active_dims=(5, 0, 2))
+    expected = dense_covariance(kernel, X[..., [5, 0, 2]])
+    torch.testing.assert_close(dense_covariance(own, X), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("blocks", [None, (3, 12), (2, 3, 10)])
+def test_is_positive_definite(kind, blocks):
+    X = fingerprints(kind, 60, 15)
+    K = dense_covariance(TanimotoKernel(blocks).double(), X)
+    # A matrix of entries up to 1 is rounded by n times the precision.
+    assert torch.linalg.eigvalsh(K).min() > -60 * torch.finfo(K.dtype).eps
+
+
+def test_a_product_has_a_weight_for_each_block():
+    X = fingerprints("counts", 6, 9)
+    kernel = TanimotoKernel((4, 5)).double()
+    kernel.weight = torch.tensor([0.25, 0.75])
+    whole = TanimotoKernel()
+    first, second = (dense_covariance(whole, x) for x in X.split((4, 5), -1))
+    expected = (0.75 + 0.25 * first) * (0.25 + 0.75 * second)
+    torch.testing.assert_close(dense_covariance(kernel, X), expected)
+    torch.testing.assert_close(kernel(X, diag=True), torch.ones(6).double())
+    batched = TanimotoKernel((4, 5), batch_shape=torch.Size([2])).double()
+    batched.weight = torch.tensor([[0.25, 0.75], [1e-9, 0.5]])
+    K = dense_covariance(batched, X)
+    torch.testing.assert_close(K[0], expected)
+    torch.testing.assert_close(K[1], 0.5 + 0.5 * second)
+    torch.testing.assert_close(dense_covariance(kernel_at(batched, (0,)), X), K[0])
+
+
+def test_a_single_block_has_no_parameters():
+    assert list(TanimotoKernel().parameters()) == []
+    assert list(TanimotoKernel((5,)).parameters()) == []
+
+
+def test_gradients_are_those_of_a_small_step():
+    X = torch.rand(4, 5, generator=torch.Generator().manual_seed(0)).double() + 0.1
+    kernel = TanimotoKernel((2, 3)).double()
+
+    def entries(Z: Tensor, raw_weight: Tensor) -> Tensor:
+        kernel.raw_weight.data = raw_weight.detach()
+        w = torch.sigmoid(raw_weight)
+        parts = Z.split((2, 3), -1), X.split((2, 3), -1)
+        T = [dense_covariance(TanimotoKernel(), z, x) for z, x in zip(*parts)]
+        return (1 - w[0] + w[0] * T[0]) * (1 - w[1] + w[1] * T[1])
+
+    Z = (X.flip(0) + 0.05).requires_grad_()
+    raw = torch.tensor([0.3, -0.2]).double().requires_grad_()
+    assert torch.autograd.gradcheck(entries, (Z, raw))
+    kernel.raw_weight.data = raw.detach()
+    dense_covariance(kernel, Z, X).sum().backward()
+    own, weight = Z.grad.clone(), kernel.raw_weight.grad.clone()
+    Z.grad = None
+    entries(Z, raw).sum().backward()
+    torch.testing.assert_close(own, Z.grad)
+    torch.testing.assert_close(weight, raw.grad)
+
+
+def test_botorch_takes_it():
+    X = fingerprints("counts", 30, 12)
+    Y = X[:, :4].sum(-1, keepdim=True)
+    model = SingleTaskGP(
+        X, Y, covar_module=ScaleKernel(TanimotoKernel((4, 8))), input_transform=None
+    )
+    mean = model.posterior(X).mean
+    assert torch.corrcoef(torch.cat([mean, Y], -1).mT)[0, 1] > 0.9
+
+
+def test_refuses_negative_entries_and_blocks_that_do_not_fit():
+    X = fingerprints("bits", 4, 6)
+    with pytest.raises(InputDataError, match=r"entry -1\.0 in the Tanimoto kernel"):
+        dense_covariance(TanimotoKernel(), X - 1.0)
+    with pytest.raises(InputDataError, match=r"6 columns for blocks=\(2, 3\)"):
+        dense_covariance(TanimotoKernel((2, 3)), X)
+    with pytest.raises(InputDataError, match="blocks"):
+        TanimotoKernel((0, 3))

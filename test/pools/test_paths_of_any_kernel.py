@@ -9,6 +9,7 @@ from botorch.exceptions.warnings import InputDataWarning
 from botorch.models.kernels import CategoricalKernel
 from botorch.utils.sampling import manual_seed
 from gpytorch.kernels import (
+    Kernel,
     LinearKernel,
     MaternKernel,
     PolynomialKernel,

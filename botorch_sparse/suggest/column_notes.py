@@ -1,15 +1,15 @@
 """Columns of the candidates that may mean something else than they were read as."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Hashable, Iterator
 
 import numpy as np
 
 from botorch_sparse.argument_checks import short_list, short_repr
-from botorch_sparse.command_line.csv_cells import is_blank, number
+from botorch_sparse.command_line.csv_cells import is_blank, number, spelling_form
 from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.odd_values import kelvin_among
-from botorch_sparse.suggest.written_numbers import mixed_units
+from botorch_sparse.suggest.written_numbers import mixed_units, notes_on_units
 
 # So few categories are no surprise, however few rows there are.
 FEW_CATEGORIES = 5
@@ -42,6 +42,9 @@ SODIUM = "Na"
 def notes_on_columns(pool: Pool, as_text: Collection[str]) -> Iterator[str]:
     """Notes on all features, in their order."""
     num = len(pool)
+    for note in notes_on_units(pool.text, [*pool.features, pool.cost_column or ""]):
+        yield f"note: {note}."
+    yield from _key_notes(pool)
     for spec in pool.table.columns:
         column = str(spec.label)
         if _counts_rows(pool, column):
@@ -56,6 +59,20 @@ def notes_on_columns(pool: Pool, as_text: Collection[str]) -> Iterator[str]:
         is_odd = num_kinds > FEW_CATEGORIES and 2 * num_kinds > num
         if column not in as_text and (is_odd or spec.is_odd(num)):
             yield _category_note(pool, column)
+
+
+def _key_notes(pool: Pool) -> Iterator[str]:
+    """A note on keys that differ in case or in zeros alone, which may be one."""
+    first: dict[Hashable, int] = {}
+    for row, key in enumerate(pool.row_of_key):
+        twin = first.setdefault(spelling_form(key), row)
+        if twin != row:
+            yield (
+                f"note: {pool.text.name}: the keys of {pool.name(twin)} and of "
+                f"{pool.name(row)} are nearly the same, and name two rows. If they are "
+                "one, leave one out."
+            )
+            return
 
 
 def _category_note(pool: Pool, column: str) -> str:

@@ -122,6 +122,10 @@ def read_workbook(content: bytes, name: str, decimal: str = ".") -> Records:
     if commented:
         shown = short_list(commented, 3, show=str)
         unread.append(f"comments on cells are not read: {shown}")
+    if hidden := [*_hidden_columns(sheet, frame)]:
+        unread.append(
+            f"columns that are hidden count as the others: {short_list(hidden, 5)}"
+        )
     if struck:
         unread.append(
             f"cells that are struck out count as the others: {short_list(struck, 3)}; "
@@ -386,6 +390,16 @@ def _has_formulas(content: bytes) -> bool:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         parts = [part for part in archive.namelist() if part.endswith(".xml")]
         return any(FORMULA.search(archive.read(part)) for part in parts)
+
+
+def _hidden_columns(sheet: Any, frame: pd.DataFrame) -> Iterator[str]:
+    """Names of hidden columns with cells; one record may stand for several columns."""
+    for columns in sheet.column_dimensions.values():
+        if columns.hidden:
+            columns.reindex()
+            for place in range(columns.min - 1, min(columns.max, frame.shape[1])):
+                filled = frame[place][frame[place] != ""]
+                yield from filled.iloc[:1]
 
 
 def _check_hidden(sheet: Any, frame: pd.DataFrame, name: str) -> None:

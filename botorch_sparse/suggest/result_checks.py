@@ -126,10 +126,10 @@ def check_keys(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
     _check_equal_keys(text, pool)
     unknown = [i for i, row in enumerate(rows) if row < 0]
     keys = text.columns[str(pool.key)]
-    forms = {spelling_form(key): key for key in pool.row_of_key} if unknown else {}
+    forms = {key_form(key): key for key in pool.row_of_key} if unknown else {}
     nowhere = f"{pool.text.name} has no row with this key"
     for i in unknown:
-        meant = forms.get(spelling_form(keys[i]))
+        meant = forms.get(key_form(keys[i]))
         if meant is not None and not _has_others(text, i, pool.row_of_key[meant], pool):
             reason = (
                 f"{nowhere}, but one with {short_repr(meant)}. If a spreadsheet has "

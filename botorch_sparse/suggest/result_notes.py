@@ -12,6 +12,7 @@ from botorch_sparse.command_line.csv_cells import (
     cells_agree,
     has_no_value,
     number,
+    spelling_form,
     without_unit,
 )
 from botorch_sparse.suggest.candidate_pool import Pool
@@ -30,6 +31,7 @@ def notes_on_results(pool: Pool, results: Results) -> Iterator[str]:
     """Notes on files and their results, without a point at the end."""
     for text in results.texts:
         yield from notes_on_units(text, [*pool.features, *pool.outcome_columns])
+    yield from _key_notes(results.others, pool)
     yield from rounded_notes(results.told)
     yield from chain.from_iterable(_lone_notes(text, pool) for text in results.texts)
     yield from _cost_notes(results.told, pool)
@@ -59,6 +61,22 @@ def rounded_notes(told: Sequence[Measurement]) -> Iterator[str]:
                 "counts as another measurement; if they are the same ones, leave out "
                 "one of the two"
             )
+
+
+def _key_notes(others: Sequence[Measurement], pool: Pool) -> Iterator[str]:
+    """A note on results beside the list whose keys are nearly keys of it."""
+    if pool.key is None or not others:
+        return
+    forms = {spelling_form(key): row for key, row in pool.row_of_key.items()}
+    near = [each for each in others if spelling_form(each.get(pool.key)) in forms]
+    if near:
+        row = forms[spelling_form(near[0].get(pool.key))]
+        yield (
+            f"{len(near)} results of no row of {pool.text.name} have nearly the key of "
+            f"one, such as {near[0].text.place(near[0].place)} of {near[0].text.name} "
+            f"and {pool.name(row)}. They count as other rows; if they are the same "
+            f"ones, write the keys as in {pool.text.name}"
+        )
 
 
 def _lone_notes(text: TextTable, pool: Pool) -> Iterator[str]:

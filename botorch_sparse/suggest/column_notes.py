@@ -23,6 +23,11 @@ COUNTS = re.compile(
 LEADING_ZERO, WITH_EXPONENT = re.compile(r"0\d+"), re.compile(r"\d+[eE]\d+")
 CODE = re.compile(r"\d+([eE]\d+)?")
 A_TIME = re.compile(r"\d{1,3}:\d{2}(:\d{2})?")
+# Numbers as people write them: limits, ranges, ratios and powers of ten.
+MARKED = re.compile(
+    r"([<>~\u2248\u2264\u2265]=?\s*)?\d[\d.,]*"
+    r"(\s*([-\u2013:/^]|[x\u00d7*\u00b7]\s*10\s*\^?)\s*[-\u2013\u2212]?\d[\d.,]*)?"
+)
 # Names of columns that no number measures.
 SUBSTANCES = re.compile(
     r"(catalyst|ligand|solvent|base|acid|additive|reagent|salt|metal|precursor|type"
@@ -114,6 +119,14 @@ def _order_notes(pool: Pool, column: str) -> Iterator[str]:
             f"note: {pool.text.name}: the times in column {short_repr(column)}, such "
             f"as {short_repr(min(cells))}, were read as categories, whose order is "
             "lost. Write numbers of minutes or hours, or declare the column as --text."
+        )
+    elif cells and all(map(MARKED.fullmatch, cells)):
+        odd = min(cell for cell in cells if number(cell) is None)
+        yield (
+            f"note: {pool.text.name}: cells of column {short_repr(column)}, such as "
+            f"{short_repr(odd)}, were read as categories, whose order is lost. Where "
+            "they are ranges, ratios or powers, write one number in each; if they are "
+            "names, declare the column as --text."
         )
     if days := list(filter(DAY.fullmatch, pool.categories[column])):
         yield (

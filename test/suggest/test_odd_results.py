@@ -293,6 +293,28 @@ def test_times_as_text(lab: Laboratory) -> None:
     assert "the times in column 'duration', such as '0:30'" in lab().said
 
 
+@pytest.mark.parametrize(
+    ("cells", "is_noted"),
+    [
+        (["60-70", "70 \u2013 80", "90"], True),
+        (["1:10", "1 : 5", "1:20"], True),
+        (["10^-3", "1\u00d710^-4", "2*10-5"], True),
+        (["<1", "~ 5", "1/10"], True),
+        (["64-17-5", "67-56-1", "67-64-1"], False),  # substances
+        (["1-propanol", "60-70", "2-butanol"], False),
+        (["0:30", "1:30", "2:30"], False),  # times
+    ],
+)
+def test_numbers_with_marks_as_text(
+    lab: Laboratory, cells: list[str], is_noted: bool
+) -> None:
+    rows = [[f"c{i}", f"{i}.5", cells[i % 3]] for i in range(9)]
+    lab.write("pool.csv", [["id", "heat", "ratio"], *rows])
+    said = lab().said
+    assert ("ranges, ratios or powers, write one number" in said) == is_noted
+    assert "read: 'ratio': 3 categories" in said
+
+
 def test_fractions_of_a_constraint(lab: Laboratory) -> None:
     impurity = [0.041, 0.052, 0.101, 4.5, 2.2, 10.1, 6.0, 3.3]
     rows = [f"c{i},{i},{each}" for i, each in enumerate(impurity)]

@@ -45,6 +45,7 @@ SUMMARIES = frozenset(
     "stddev sd rsd sem cv variance standarddeviation standardabweichung stabw "
     "mittelwert mittel durchschnitt summe gesamt gesamtsumme moyenne somme".split()
 )
+# And of those that count them.
 NUM_LINES = re.compile(r"[nN]\s*=\s*\d+")
 
 

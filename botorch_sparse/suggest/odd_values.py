@@ -281,9 +281,9 @@ def unit_changes(values: Sequence[float]) -> int:
     """The place from which on values may be in another unit; 0 for none.
 
     All values from there on are above those before, or all below, with three or more on
-    each side. The gap between the two groups is wider than the spread
-    of each. Multiplied by a power of ten, the lower group overlaps with the upper one;
-    if that is ten, it ends near the upper one.
+    each side. The gap between the two groups is wider than the spread of each.
+    Multiplied by a power of ten, the lower group overlaps with the upper one; if that
+    is ten, it ends near the upper one.
 
     Args:
         values: Numbers in the order of the files; NaN for none. Those that are not

@@ -127,9 +127,10 @@ def result_lines(pool: Pool, results: Results) -> Iterator[str]:
     yield from chain.from_iterable(map(_file_lines, results.texts))
     order, texts = results.file_order, results.texts
     values = np.array([*results.values, *results.point_values], dtype=float)[order]
-    lines = [[*results.lines, *results.beside][place] for place in order]
-    of = [*results.rows, *(tuple(point.values()) for point in results.points)]
-    points = [of[place] for place in order]
+    shown = [*results.lines, *results.beside]
+    lines = [shown[place] for place in order]
+    told_of = [*results.rows, *(tuple(point.values()) for point in results.points)]
+    points = [told_of[place] for place in order]
     unused = {text.name: unused_columns(text, pool) for text in texts}
     others = {
         name: [results.told[place].get(name) for place in order]
@@ -154,8 +155,8 @@ def result_lines(pool: Pool, results: Results) -> Iterator[str]:
         yield f"note: {note}."
     for text in texts:
         if names := unused[text.name]:
-            shown = [_unused(text, name) for name in names]
-            yield f"read: {text.name}: not used: {short_list(shown, 8, show=str)}."
+            listed = short_list([_unused(text, name) for name in names], 8, show=str)
+            yield f"read: {text.name}: not used: {listed}."
     yield from _odd_features(pool)
 
 

@@ -27,6 +27,7 @@ from botorch_sparse.suggest.csv_reader import TextTable
 # A number with three digits behind its only mark, a point, and not 0 before it.
 THREE_BEHIND = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
 WHOLE = re.compile(r"[+-]?\d+")
+NUMBER_BEGINS = frozenset("+-.0123456789")
 # Where a larger share of a column's cells has one unit, it is meant for all of them;
 # and where more than half have it, and the others have no unit.
 ONE_UNIT_SHARE, ONE_UNIT_ALONE = 0.75, 0.5
@@ -125,7 +126,7 @@ def check_one_unit(text: TextTable, column: str, *, may_be_text: bool = False) -
         may_be_text: Whether the cells may be names; then a few may have another unit.
     """
     cells = text.columns[column]
-    if all(cell[-1:].isdigit() for cell in cells):
+    if all(cell[-1:].isdigit() and cell[0] in NUMBER_BEGINS for cell in cells):
         return  # most columns of numbers: nothing more to look at in a long pool
     units = Counter(unit_of(cell) for cell in cells if not has_no_value(cell))
     known = [(num, unit) for unit, num in units.items() if unit is not None]

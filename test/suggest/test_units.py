@@ -70,6 +70,8 @@ def test_prices_with_a_currency_before_them(lab: Laboratory) -> None:
     assert "the cost, numbers from 9.5 to 1200 $." in lab("--cost", "p").said
     lab.write("pool.csv", [["id", "x", "p"], ["a", 1, "$ 1,200"], ["b", 2, "$9.50"]])
     assert "'1,200' is no number" in lab.refused("--cost", "p")
+    lab.write("pool.csv", "id,p|a,$5|b,6|c,$7")
+    assert "column 'p': '6' is not in '$', as most" in lab.refused()
     lab.write("pool.csv", [["id", "x", "p"], ["a", 1, "CAT 12"], ["b", 2, "CAT 9"]])
     assert "read: 'p': 2 categories" in lab().said
 

@@ -9,6 +9,7 @@ all vectors without negative entries [Ralaivola2005]_; two without any entry are
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from botorch.exceptions import InputDataError
 from gpytorch.constraints import Interval
@@ -22,6 +23,8 @@ from botorch_sparse.argument_checks import check_whole
 MOST_LEVELS = 32
 # Products of float32 matrices of bits are exact up to this sum.
 LARGEST_SUM = 2**24
+# The share of entries above which rows are multiplied as matrices.
+DENSE = 1 / 8
 
 
 class TanimotoKernel(Kernel):
@@ -108,11 +111,11 @@ class TanimotoKernel(Kernel):
 def similarity(x1: Tensor, x2: Tensor, *, diag: bool = False) -> Tensor:
     """Tanimoto similarities, `... x n x n'`, or of one point with one, `... x n`.
 
-    Points may be bytes (uint8), where rows of a large table are.
+    Points may be bytes (uint8), as rows of a large table are; of these it is float64.
     """
     dtype = torch.promote_types(x1.dtype, x2.dtype)
-    dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
-    total1, total2 = (x.sum(-1).to(dtype) for x in (x1, x2))
+    dtype = dtype if dtype.is_floating_point else torch.float64
+    total1, total2 = (_total(x).to(dtype) for x in (x1, x2))
     if diag:
         both = torch.minimum(x1, x2).sum(-1).to(dtype)
         either = total1 + total2 - both
@@ -120,24 +123,66 @@ def similarity(x1: Tensor, x2: Tensor, *, diag: bool = False) -> Tensor:
         total = total1.unsqueeze(-1) + total2.unsqueeze(-2)
         both = _sums_of_minima(x1, x2, total)
         either = total - both
-    # Two points without any entry are the same.
     is_empty = either == 0
+    if not is_empty.any():
+        return both / either
+    # Two points without any entry are the same.
     return torch.where(is_empty, 1.0, both / either.where(~is_empty, 1.0))
+
+
+def _total(x: Tensor) -> Tensor:
+    """The sums of entries, `... x n`; those of bytes by NumPy, in a twentieth."""
+    if x.dtype == torch.uint8 and x.is_cpu:
+        return torch.from_numpy(x.numpy().sum(-1, dtype=np.int32))
+    return x.sum(-1)
 
 
 def _sums_of_minima(x1: Tensor, x2: Tensor, total: Tensor) -> Tensor:
     """The sums of the smaller entries, `... x n x n'`; `total` are those of both."""
     most = _largest_level(x1, x2)
     if most is None:
-        return (total - torch.cdist(x1, x2, p=1.0)) / 2
+        return (total - torch.cdist(x1.to(total), x2.to(total), p=1.0)) / 2
     both = torch.zeros((), dtype=torch.float32, device=total.device)
     for level in range(1, most + 1):
-        a, b = x1, x2
-        if level > 1:  # few columns have higher counts
-            columns = (a.flatten(0, -2).amax(0) >= level).nonzero().squeeze(-1)
-            a, b = a.index_select(-1, columns), b.index_select(-1, columns)
-        both = both + _at_least(a, level) @ _at_least(b, level).mT
+        both = both + _num_in_both(x1, x2, level)
     return both.to(total)
+
+
+def _num_in_both(x1: Tensor, x2: Tensor, level: int) -> Tensor:
+    """In how many columns both have counts so high, `... x n x n'`; exact."""
+    if _is_table(x1) and x2.dim() == 2:
+        return _num_in_rows(x1, x2, level)
+    if _is_table(x2) and x1.dim() == 2:
+        return _num_in_rows(x2, x1, level).mT
+    if level > 1:  # few columns have higher counts
+        columns = (x1.flatten(0, -2).amax(0) >= level).nonzero().squeeze(-1)
+        x1, x2 = x1.index_select(-1, columns), x2.index_select(-1, columns)
+    return _at_least(x1, level) @ _at_least(x2, level).mT
+
+
+def _is_table(x: Tensor) -> bool:
+    """Whether these are rows of a table of bytes on the host."""
+    return x.dtype == torch.uint8 and x.is_cpu and x.dim() == 2
+
+
+def _num_in_rows(rows: Tensor, points: Tensor, level: int) -> Tensor:
+    """The same of rows that have few entries: their sums over those, `n x n'`.
+
+    For fingerprints, of whose columns a few in a hundred have an entry, these are ten
+    times quicker than products.
+    """
+    is_there = rows.numpy() >= level
+    size = is_there.sum(-1)
+    if size.sum() > DENSE * is_there.size:
+        return _at_least(rows, level) @ _at_least(points, level).mT
+    columns = (np.flatnonzero(is_there) % rows.shape[1]).astype(np.int32)
+    start = np.cumsum(size) - size
+    return torch.nn.functional.embedding_bag(
+        torch.from_numpy(columns),
+        _at_least(points, level).mT.contiguous(),
+        torch.from_numpy(start.astype(np.int32)),
+        mode="sum",
+    )
 
 
 def _at_least(x: Tensor, level: int) -> Tensor:

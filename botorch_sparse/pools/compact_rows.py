@@ -157,6 +157,9 @@ class CompactRows:
         found = self.stored[rows]
         if not self.is_packed:
             return found
+        if self.is_cpu:  # NumPy looks bytes up
+            looked_up = np.unpackbits(found.numpy(), axis=-1, count=self.num_columns)
+            return torch.from_numpy(looked_up)
         shifts = torch.arange(BITS - 1, -1, -1, dtype=torch.uint8, device=self.device)
         bits = (found.unsqueeze(-1) >> shifts) & 1
         return bits.flatten(-2)[..., : self.num_columns]
@@ -165,15 +168,16 @@ class CompactRows:
         """Rows in float64, `q x d` or `d`."""
         return self.entries(rows).to(self.dtype)
 
-    def aminmax(self, dim: int = 0) -> tuple[Tensor, Tensor]:
+    def aminmax(self, *, dim: int) -> tuple[Tensor, Tensor]:
         """Smallest and largest entry of each column, `d` each. Cost: O(A d)."""
-        size = max(1, CHUNK_ENTRIES // self.num_columns)
-        ends = [
-            self.entries(slice(start, start + size)).aminmax(dim=dim)
-            for start in range(0, len(self), size)
-        ]
-        low, high = (torch.stack(part) for part in zip(*ends, strict=True))
-        return low.amin(0).to(self.dtype), high.amax(0).to(self.dtype)
+        stored = self.stored.cpu().numpy()
+        if self.is_packed:  # of a byte's bits those that all have, or any has
+            ends = [f.reduce(stored, 0) for f in (np.bitwise_and, np.bitwise_or)]
+            ends = [np.unpackbits(end, count=self.num_columns) for end in ends]
+        else:
+            ends = [stored.min(0), stored.max(0)]
+        low, high = (torch.from_numpy(end).to(self.device, self.dtype) for end in ends)
+        return low, high
 
     def compact(self, X: Tensor) -> Tensor:
         """`b x d` numbers as `b x s` bytes; what no byte holds is an empty row.

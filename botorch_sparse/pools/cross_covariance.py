@@ -192,10 +192,14 @@ def kernel_columns(covar_module: Kernel, X: Rows, points: Tensor) -> Tensor:
 
     def compute(start: int) -> None:
         part = kernel_rows(covar_module, X, slice(start, start + size))
-        part = torch.cat([part, part[-1:].expand(-len(part) % RANK_TILE, -1)])
-        tiles = part.view(-1, RANK_TILE, X.shape[-1])
-        K = dense_covariance(covar_module, tiles, points.expand(len(tiles), -1, -1))
-        columns[:, start : start + len(part)] = K.flatten(0, 1).mT
+        if compares_counts(covar_module):  # any shape rounds alike
+            K = dense_covariance(covar_module, part, points)
+        else:
+            part = torch.cat([part, part[-1:].expand(-len(part) % RANK_TILE, -1)])
+            tiles = part.view(-1, RANK_TILE, X.shape[-1])
+            groups = points.expand(len(tiles), -1, -1)
+            K = dense_covariance(covar_module, tiles, groups).flatten(0, 1)
+        columns[:, start : start + len(part)] = K.mT
 
     work = num * POINTS * KERNEL_ENTRY if is_thread_safe(covar_module) else 0
     for_each(range(0, num, size), work, lambda: compute)

@@ -136,9 +136,6 @@ def path_maximizers(
     compared = _compared(levels, price, paths)
     depth = num_paths if selectable.once else 1
     is_drawn = all(path.residual is None for path in paths)
-    are_counts = isinstance(X, CompactRows) and all(
-        compares_counts(path.kernel) for path in paths
-    )
     kept = depth if is_drawn else max(depth, NUM_CONTENDERS)
     shape = (num_levels, num_paths, kept)
     # Minus infinity where excluded.
@@ -155,7 +152,7 @@ def path_maximizers(
             # Always as many rows: products of one shape round alike.
             num = min(chunk_size, shard.num_rows)
             whole = torch.cat([rows, rows[-1:].expand(num - len(rows))])
-            Z = X.entries(whole) if are_counts else X[whole]  # type: ignore[union-attr]
+            Z = _as_bytes(X[whole], X, paths)
             index = (rows + shard.start).expand(num_paths, -1)
             bounds = [path.bounds(Z) for path in paths]
             upper = [high[:, : len(rows)] for _, high in bounds]
@@ -206,7 +203,7 @@ def _drawn(
     each, which = rows.unique(dim=0, return_inverse=True)
     for i, here in enumerate(each):
         here, numbers = here[here < shard.num_rows], (which == i).nonzero().squeeze(-1)
-        Z = shard.at(X, here)
+        Z = _as_bytes(shard.at(X, here), X, paths)
         for path, value in zip(paths, values, strict=True):
             value[numbers, : len(here)] = path.joint(Z, numbers)
     is_there, known = rows < shard.num_rows, [*values]
@@ -214,6 +211,12 @@ def _drawn(
     at_levels = [level.where(is_there, -torch.inf) for level in levels]
     every = rows.repeat(len(at_levels), 1)
     return _first_of_equals(torch.cat(at_levels), every, depth)
+
+
+def _as_bytes(Z: Tensor, X: Rows, paths: "Sequence[SamplePaths]") -> Tensor:
+    """Some rows as bytes, if they are such and all kernels compare counts."""
+    are_counts = all(compares_counts(path.kernel) for path in paths)
+    return Z.to(torch.uint8) if isinstance(X, CompactRows) and are_counts else Z
 
 
 def _rows_of_each(best: Tensor, ranked: Tensor, none: int, num_paths: int) -> Tensor:
@@ -420,8 +423,8 @@ class SamplePaths:
             return values
         chol, spread, seed = self.residual
         phi = torch.linalg.solve_triangular(chol, self._covariance(X), upper=False)
-        Z = X.to(self.points)
-        covariance = dense_covariance(self.kernel, Z) - phi.mT @ phi
+        Z = X.to(self.points) if X.is_floating_point() else X
+        covariance = dense_covariance(self.kernel, Z).to(phi) - phi.mT @ phi
         jitter = JITTER * float(prior_variance(self.kernel, Z).max())
         with warnings.catch_warnings():  # of equal rows it is singular
             warnings.simplefilter("ignore", category=NumericalWarning)

@@ -38,6 +38,28 @@ def by_entries(x: Tensor, y: Tensor) -> float:
     return 1.0 if larger == 0 else smaller / larger
 
 
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.1, 0.3])
+@pytest.mark.parametrize("most", [1, 4, 200])
+def test_bytes_are_compared_as_numbers(share, most):
+    """Sums over few entries, and products, to the last bit."""
+    g = torch.Generator().manual_seed(0)
+    bits = torch.rand(30, 50, generator=g) < share
+    X = (bits * torch.randint(1, most + 1, bits.shape, generator=g)).to(torch.uint8)
+    S = X[:7].double()
+    for kernel in (TanimotoKernel(), ScaleKernel(TanimotoKernel((20, 30))).double()):
+        expected = dense_covariance(kernel, S, X.double())
+        assert torch.equal(dense_covariance(kernel, S, X), expected)
+        assert torch.equal(dense_covariance(kernel, X, S), expected.mT)
+    each = torch.stack([X[:10], X[10:20]])
+    found = dense_covariance(TanimotoKernel(), S.expand(2, -1, -1), each)
+    torch.testing.assert_close(
+        found,
+        dense_covariance(TanimotoKernel(), S, X[:20])
+        .unflatten(1, (2, 10))
+        .transpose(0, 1),
+    )
+
+
 KINDS = ["bits", "counts", "large", "numbers"]
 
 

@@ -26,6 +26,7 @@ import torch
 from botorch.models import SingleTaskGP
 from gpytorch.kernels import ScaleKernel
 from gpytorch.settings import max_cholesky_size
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor, nn
 
 from benchmarks.molecule_problems import MoleculeProblem
@@ -36,7 +37,7 @@ from botorch_sparse.kernels import TanimotoKernel
 JOINT_ROWS = 5_000  # of a larger table, so many random rows are sampled jointly
 SCREENED_ROWS = 20_000  # likewise, at so many LogEI is computed
 DENSE = 10_000  # smaller matrices are factorized as a whole
-LEAST_VARIANCE = 1e-12
+JITTER, LEAST_VARIANCE = 1e-6, 1e-12  # of standardized values
 NUM_TREES = 100
 SPREAD = 1.96  # standard deviations over the trees
 PREDICTED_ROWS = 10_000  # at a time
@@ -79,7 +80,8 @@ def exact_thompson(problem: MoleculeProblem, seed: int) -> Proposer:
             left = random_rows(free, JOINT_ROWS, generator)
             with torch.no_grad():
                 joint = model(inputs(problem, left))
-                root = joint.lazy_covariance_matrix.cholesky().to_dense()
+                jitter = JITTER * torch.eye(len(left), dtype=Y.dtype)
+                root = psd_safe_cholesky(joint.covariance_matrix + jitter)
                 noise = torch.randn(len(left), q, dtype=Y.dtype, generator=generator)
                 samples = joint.mean.unsqueeze(-1) + root @ noise
         chosen: list[int] = []

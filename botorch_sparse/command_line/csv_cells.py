@@ -31,6 +31,10 @@ WITH_UNIT = re.compile(
     r"([+-]?\d[\d.,]*(?:[eE][+-]?\d+)?)\s*"
     r"([^\W\d_][^\d\s]*(?:\s+%)?|[%\u2030\u00b0$\u20ac\u00a3\u00a5][^\d\s]*)"
 )
+# A number and a currency before it.
+WITH_CURRENCY = re.compile(
+    r"(EUR|USD|GBP|CHF|JPY|CNY|(?:US)?\$|[\u20ac\u00a3\u00a5])\s*([+-]?\d[\d.,]*)"
+)
 # Signs in units that look like others and mean the same.
 UNIT_SIGNS = str.maketrans(
     {"\u00ba": "\u00b0", "\u02da": "\u00b0", "\u03bc": "\u00b5"}
@@ -73,7 +77,7 @@ FAILED = "failed"
 
 
 def shared_unit(cells: Sequence[str]) -> str | None:
-    """The unit behind the number in each cell that has a value; None for no such one.
+    """The unit of the number in each cell that has a value; None for no such one.
 
     Words for a failure and for no value aside, all cells have the same unit.
     """
@@ -89,22 +93,29 @@ def shared_unit(cells: Sequence[str]) -> str | None:
 
 
 def unit_of(cell: str) -> str | None:
-    """The unit behind the number of a cell; None where there is none."""
+    """The unit of the number in a cell; None where there is none."""
     found = _with_unit(cell)
-    return None if found is None else "".join(found[2].split())
+    return None if found is None else "".join(found[1].split())
 
 
 def without_unit(cell: str) -> str:
     """The number of a cell with a unit; all else as it is."""
     found = _with_unit(cell)
-    return cell if found is None else found[1]
+    return cell if found is None else found[0]
 
 
-def _with_unit(cell: str) -> re.Match[str] | None:
-    """A number and its unit, with one sign for those that look alike; or None."""
+def _with_unit(cell: str) -> tuple[str, str] | None:
+    """A number and its unit, with one sign for those that look alike; or None.
+
+    A currency may come first; then commas before a point separate thousands.
+    """
     if has_no_value(cell):
         return None
-    return WITH_UNIT.fullmatch(cell.translate(UNIT_SIGNS))
+    if found := WITH_CURRENCY.fullmatch(cell):
+        is_grouped = "." in found[2] and GROUPED.fullmatch(found[2])
+        return found[2].replace(",", "") if is_grouped else found[2], found[1]
+    found = WITH_UNIT.fullmatch(cell.translate(UNIT_SIGNS))
+    return None if found is None else (found[1], found[2])
 
 
 def with_minus(cell: str) -> str:

@@ -1,37 +1,52 @@
 r"""The candidates where sample paths of a Nystrom posterior are largest.
 
-A draw `g` of the prior by random Fourier features becomes one of the posterior by an
-update at the inducing points ([Wilson2020]_, [VakiliMPD2021]_ Section 4.1):
+**Kernels with random Fourier features.** A draw `g` of the prior by them becomes one of
+the posterior by an update at the inducing points ([Wilson2020]_, [VakiliMPD2021]_
+Section 4.1):
 
 .. math:: f(x) = c(x) + g(x) + k_S(x)^\top L^{-\top} \big( z - L^{-1} g(S) \big),
     \qquad z = L_B^{-\top} (a + \varepsilon), \quad \varepsilon \sim N(0, I).
 
 Its mean is the posterior's, and its covariance too, but for the kernel of the residual,
 which is the features' kernel.
+
+**All other kernels.** The posterior is a sum of two independent parts, of which the
+first is drawn exactly by `m` weights:
+
+.. math:: f(x) = c(x) + k_S(x)^\top L^{-\top} z + e(x), \qquad
+    e \sim GP(0, k - k_S^\top K_{SS}^{-1} k_S).
+
+The residual `e` is drawn jointly, with all its covariances, at the candidates of each
+path that are the best at `NUM_DEVIATIONS` residual standard deviations above the first
+part: `NUM_CONTENDERS` of them, one of which is chosen. On a table of no more candidates
+the maximizers are those of the dense posterior.
 """
 
 import copy
+import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import torch
 from botorch.exceptions import UnsupportedError
 from botorch.sampling.pathwise.features import KernelFeatureMap, gen_kernel_features
-from botorch.utils.sampling import manual_seed
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from gpytorch.means import Mean
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-from botorch_sparse.kernels import dense_covariance
+from botorch_sparse.kernels import dense_covariance, prior_variance
 from botorch_sparse.kernels.kernel_matrices import is_thread_safe
 from botorch_sparse.kernels.lengthscales import innermost
 from botorch_sparse.pools.shard import ALL_ROWS, Ranks, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.threads import FEATURE, KERNEL_ENTRY, for_each
 
-# From `b x q` values of each outcome to what is maximized, `b x q` level by level.
-Levels: TypeAlias = Callable[[list[Tensor]], Sequence[Tensor]]
+# From lower and upper bounds of `b x q` values of each outcome, which are equal where
+# values are known, to the best of what is maximized, `b x q` level by level.
+Levels: TypeAlias = Callable[[list[Tensor], list[Tensor]], Sequence[Tensor]]
 
 NUM_FEATURES = 512
 # Candidates at a time, whose covariances and features fit the cache.
@@ -39,6 +54,16 @@ ROWS = 2048
 # Rounding of a path, in prior standard deviations, below which covariances are float32:
 # half of what 512 random features leave open.
 TOLERANCE = 0.02
+# Candidates of a path at which its residual is drawn, and what they are chosen by.
+NUM_CONTENDERS, NUM_DEVIATIONS = 512, 3.0
+# What is added to a residual's singular covariance, of the prior variance; ten times as
+# much with each further try.
+JITTER, MOST_TRIES = 1e-10, 8
+
+
+def upper_bounds(lower: list[Tensor], upper: list[Tensor]) -> list[Tensor]:
+    """What paths of one outcome maximize; see `Levels`."""
+    return upper
 
 
 class Price(NamedTuple):
@@ -69,7 +94,7 @@ def path_maximizers(
     num_paths: int,
     selectable: SelectableRows = ALL_ROWS,
     *,
-    levels: Levels = list,
+    levels: Levels = upper_bounds,
     spread: Tensor | None = None,
     price: Price | None = None,
     num_features: int = NUM_FEATURES,
@@ -79,21 +104,21 @@ def path_maximizers(
     """One candidate for each of some sample paths, in one pass over `A x d` candidates.
 
     Randomness is torch's own: call it within `manual_seed`. Ranks that share a table
-    draw the same paths. Posteriors are unbatched, their kernels a `RBFKernel` or a
-    `MaternKernel`, scaled or not; others raise `UnsupportedError`. Where each candidate
+    draw the same paths. Posteriors are unbatched, of any kernel. Where each candidate
     is chosen only once, a path whose maximizer is taken gives the best of what is left,
     and there may be fewer candidates than paths. Cost, times the number of posteriors:
-    O(A (m + num_features)) for each path, O(A d (m + num_features)) for all; O(A)
-    memory.
+    O(A (m + F)) for each path, O(A d (m + F)) for all, with `F` random features; O(A)
+    memory. A kernel without random features has F = 0, O(A m^2) for the residual's
+    variances, and O(c^3 + c^2 m) for each path with `c` candidates that have it drawn.
 
     Args:
         X: The candidates.
         posteriors: One for each outcome.
         num_paths: `b`, of each posterior.
         selectable: Which candidates may be chosen.
-        levels: From the `b x q` values of each outcome to what is maximized, `b x q`:
-            the first level, and among candidates where it is minus infinity the next
-            one. By default the values of one outcome.
+        levels: From bounds of the `b x q` values of each outcome to what is maximized,
+            `b x q`: the first level, and among candidates where it is minus infinity
+            the next one. By default the values of one outcome.
         spread: `b` factors of how far paths are from the means; 1 by default.
         price: What candidates cost, which the first level is compared by.
         num_features: Random features of each prior.
@@ -105,10 +130,13 @@ def path_maximizers(
         SamplePaths.draw(each, num_paths, num_features, spread=spread)
         for each in posteriors
     ]
-    num_levels = len(levels([X.new_zeros(num_paths, 1) for _ in paths]))
+    zero = [X.new_zeros(num_paths, 1) for _ in paths]
+    num_levels = len(levels(zero, zero))
     compared = _compared(levels, price, paths)
     depth = num_paths if selectable.once else 1
-    shape = (num_levels, num_paths, depth)
+    is_drawn = all(path.residual is None for path in paths)
+    kept = depth if is_drawn else max(depth, NUM_CONTENDERS)
+    shape = (num_levels, num_paths, kept)
     # Minus infinity where excluded.
     closed = shard.selectable(selectable).mean(X.new_zeros(len(X)))
     tops: list[tuple[Tensor, Tensor]] = []  # one for each thread
@@ -124,9 +152,14 @@ def path_maximizers(
             num = min(chunk_size, shard.num_rows)
             whole = torch.cat([rows, rows[-1:].expand(num - len(rows))])
             Z, index = X[whole], (rows + shard.start).expand(num_paths, -1)
-            values = [path(Z)[:, : len(rows)] for path in paths]
-            for f, top, at in zip(compared(values, rows), best, ranked, strict=True):
-                found, order = largest(torch.cat([top, f + closed[rows]], -1), depth)
+            bounds = [path.bounds(Z) for path in paths]
+            upper = [high[:, : len(rows)] for _, high in bounds]
+            lower = upper
+            if not is_drawn:
+                lower = [low[:, : len(rows)] for low, _ in bounds]
+            levels_here = compared(lower, upper, rows)
+            for f, top, at in zip(levels_here, best, ranked, strict=True):
+                found, order = largest(torch.cat([top, f + closed[rows]], -1), kept)
                 at.copy_(torch.cat([at, index], dim=-1).gather(-1, order))
                 top.copy_(found)
                 if X.is_cpu and bool(top[:, -1].isfinite().all()):
@@ -139,23 +172,74 @@ def path_maximizers(
     is_shared = X.is_cpu and all(is_thread_safe(p.kernel, p.mean) for p in paths)
     work = len(X) * entry if is_shared else 0
     for_each(range(0, len(X), chunk_size), work, make_worker)
-    best, ranked = (
-        part.reshape(shape).movedim(0, 1).flatten(1)  # level by level for each path
-        for part in _of_all(tops, shard.ranks, depth)
+    best, ranked = _of_all(tops, shard.ranks, kept)
+    if not is_drawn:
+        best, ranked = _drawn(X, paths, compared, best, ranked, shard, depth)
+    by_path = (
+        part.reshape(num_levels, num_paths, -1).movedim(0, 1).flatten(1).tolist()
+        for part in (best, ranked)  # level by level for each path
     )
-    return _choose(best.tolist(), ranked.tolist(), is_once=selectable.once)
+    return _choose(*by_path, is_once=selectable.once)
+
+
+def _drawn(
+    X: Tensor,
+    paths: "Sequence[SamplePaths]",
+    compared: "Compared",
+    best: Tensor,
+    ranked: Tensor,
+    shard: Shard,
+    depth: int,
+) -> tuple[Tensor, Tensor]:
+    """The same with residuals drawn at each path's candidates that are left.
+
+    `l b x kept` levels at their bounds, and rows. Returns `l b x depth`.
+    """
+    rows = _rows_of_each(best, ranked, shard.num_rows, len(paths[0].beta))
+    values = best.new_zeros(len(paths), *rows.shape)
+    # Of a small table all paths have the same.
+    each, which = rows.unique(dim=0, return_inverse=True)
+    for i, here in enumerate(each):
+        here, numbers = here[here < shard.num_rows], (which == i).nonzero().squeeze(-1)
+        Z = shard.at(X, here)
+        for path, value in zip(paths, values, strict=True):
+            value[numbers, : len(here)] = path.joint(Z, numbers)
+    is_there, known = rows < shard.num_rows, [*values]
+    levels = compared(known, known, rows.where(is_there, 0))
+    at_levels = [level.where(is_there, -torch.inf) for level in levels]
+    every = rows.repeat(len(at_levels), 1)
+    return _first_of_equals(torch.cat(at_levels), every, depth)
+
+
+def _rows_of_each(best: Tensor, ranked: Tensor, none: int, num_paths: int) -> Tensor:
+    """The rows of each path in all levels, `b x l kept`, ascending; `none` at the end.
+
+    A row that is in two levels comes once, and what is not selectable does not.
+    """
+    rows = ranked.where(best > -torch.inf, none)
+    rows = rows.unflatten(0, (-1, num_paths)).movedim(0, 1).flatten(1).sort(-1).values
+    is_again = rows[:, 1:] == rows[:, :-1]
+    rows[:, 1:] = rows[:, 1:].where(~is_again, none)
+    return rows.sort(-1).values
+
+
+# From bounds of the values of each outcome at rows to what is maximized level by level.
+Compared: TypeAlias = Callable[[list[Tensor], list[Tensor], Tensor], Sequence[Tensor]]
 
 
 def _compared(
     levels: Levels, price: Price | None, paths: "Sequence[SamplePaths]"
-) -> Callable[[list[Tensor], Tensor], Sequence[Tensor]]:
-    """From values at some rows, and these, to what is maximized level by level."""
+) -> Compared:
+    """`levels` of rows, with their price."""
     if price is None:
-        return lambda values, rows: levels(values)
-    attained = levels([path(price.measured) for path in paths])[0].amax(-1)
+        return lambda lower, upper, rows: levels(lower, upper)
+    known = [path(price.measured) for path in paths]
+    attained = levels(known, known)[0].amax(-1)
 
-    def priced(values: list[Tensor], rows: Tensor) -> Sequence[Tensor]:
-        first, *rest = levels(values)
+    def priced(
+        lower: list[Tensor], upper: list[Tensor], rows: Tensor
+    ) -> Sequence[Tensor]:
+        first, *rest = levels(lower, upper)
         return [price.worth(first, attained, rows), *rest]
 
     return priced
@@ -210,23 +294,34 @@ def _choose(
     return chosen
 
 
+class Residual(NamedTuple):
+    """What inducing points leave of a kernel without random features."""
+
+    chol: Tensor  # the factor `L` of `K_SS`
+    spread: Tensor | None  # `k` factors of how far paths are from the mean
+    seed: int  # of what is drawn of it
+
+
 @dataclass(frozen=True, eq=False)
 class SamplePaths:
-    """Some functions drawn from a posterior.
+    """Some functions drawn from a posterior, but for a `residual`; see `joint`.
 
-    What is evaluated at all candidates is float32, since random features leave more
-    open than it rounds: the features, and where `rounding` is small the covariances,
-    which take half the time then. The weights of the update are computed in float64,
-    and so are the features that they come from: a nearly singular `L` magnifies what is
-    rounded there.
+    With random features, what is evaluated at all candidates is float32, since they
+    leave more open than it rounds: the features, and where `rounding` is small the
+    covariances, which take half the time then. The weights of the update are computed
+    in float64, and so are the features that they come from: a nearly singular `L`
+    magnifies what is rounded there. Without random features all is in the dtype of the
+    posterior.
     """
 
     mean: Mean  # the prior mean, in the dtype of the candidates
     kernel: Kernel  # the kernel of the update, in the dtype of `points`
-    prior: "_FourierFeatures"  # draws of the prior, float32, at points less `center`
-    center: Tensor  # `d`, the mean of the inducing points
+    # Draws of the prior, float32, at points less `center`; None if it has no features.
+    prior: "_FourierFeatures | None"
+    center: Tensor  # `d`, the mean of the inducing points; zero without features
     points: Tensor  # `m x d` inducing points less `center`
     beta: Tensor  # `k x m` weights of the covariances, in the dtype of `points`
+    residual: Residual | None = None  # of a kernel without features
 
     @classmethod
     def draw(
@@ -243,17 +338,26 @@ class SamplePaths:
         """
         S, L = posterior.inducing_points, posterior.chol_inducing
         kernel = posterior.covar_module
-        features = _feature_map(kernel, S.shape[-1], num_features)
-        center = S.mean(0)
-        omega = torch.randn(num_paths, num_features, dtype=torch.float64).to(S.device)
+        features = None
+        if has_random_features(kernel):
+            features = _feature_map(kernel, S.shape[-1], num_features)
+            omega = torch.randn(num_paths, num_features, dtype=torch.float64)
+            omega = omega.to(S.device)
         noise = torch.randn(num_paths, len(S), dtype=S.dtype).to(S.device)
         if spread is not None:
-            factor = spread.unsqueeze(-1)
-            omega, noise = omega * factor.to(omega), noise * factor.to(noise)
-        prior = _FourierFeatures.of(features, omega, S.shape[-1])
+            noise = noise * spread.unsqueeze(-1).to(noise)
         z = torch.linalg.solve_triangular(
             posterior.chol_inner, posterior.weights + noise, upper=False, left=False
         )
+        if features is None:
+            beta = torch.linalg.solve_triangular(L, z, upper=False, left=False)
+            zero = torch.zeros_like(S[:1]).squeeze(0)
+            left = Residual(L, spread, int(torch.randint(2**31, ())))
+            return cls(posterior.mean_module, kernel, None, zero, S, beta, left)
+        if spread is not None:
+            omega = omega * spread.unsqueeze(-1).to(omega)
+        center = S.mean(0)
+        prior = _FourierFeatures.of(features, omega, S.shape[-1])
         g_S = prior((S - center).double()).mT.to(S)
         white = torch.linalg.solve_triangular(L, g_S, upper=False).mT
         beta = torch.linalg.solve_triangular(L, z - white, upper=False, left=False)
@@ -266,10 +370,61 @@ class SamplePaths:
 
     def __call__(self, X: Tensor) -> Tensor:
         """Values at `q x d` points, `k x q`."""
+        if self.prior is None:
+            return self._explained(X, self._covariance(X))
         Z = X - self.center
         K = dense_covariance(self.kernel, self.points, Z.to(self.points))
         f = self.prior(Z.float()).to(K.dtype).addmm_(self.beta, K)
         return self.mean(X) + f.to(X.dtype)
+
+    def _covariance(self, X: Tensor) -> Tensor:
+        """`k_S(x)` without features, `m x q`."""
+        return dense_covariance(self.kernel, self.points, X.to(self.points))
+
+    def _explained(self, X: Tensor, K: Tensor) -> Tensor:
+        """What `k_S(x)` makes of the values, `k x q`."""
+        return self.mean(X) + (self.beta @ K).to(X.dtype)
+
+    def bounds(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """What values at `q x d` points are between, `k x q` each.
+
+        Themselves, or `NUM_DEVIATIONS` of the residual around them. Cost: O(q m^2).
+        """
+        if self.residual is None:
+            values = self(X)
+            return values, values
+        K = self._covariance(X)
+        values = self._explained(X, K)
+        phi = torch.linalg.solve_triangular(self.residual.chol, K, upper=False)
+        variance = prior_variance(self.kernel, X.to(self.points))
+        sd = (variance - phi.square_().sum(0)).clamp_min_(0.0).sqrt_().to(values)
+        width = NUM_DEVIATIONS * sd.expand_as(values)
+        if self.residual.spread is not None:
+            width = width * self.residual.spread.unsqueeze(-1).to(width)
+        return values - width, values + width
+
+    def joint(self, X: Tensor, numbers: Tensor) -> Tensor:
+        """Values of `p` paths at `q x d` points, `p x q`, residuals drawn jointly.
+
+        The same each time. Cost: O(q^3 + q^2 m), and O(q^2) for each path.
+        """
+        values = replace(self, beta=self.beta[numbers])(X)
+        if self.residual is None:
+            return values
+        chol, spread, seed = self.residual
+        phi = torch.linalg.solve_triangular(chol, self._covariance(X), upper=False)
+        Z = X.to(self.points)
+        covariance = dense_covariance(self.kernel, Z) - phi.mT @ phi
+        jitter = JITTER * float(prior_variance(self.kernel, Z).max())
+        with warnings.catch_warnings():  # of equal rows it is singular
+            warnings.simplefilter("ignore", category=NumericalWarning)
+            root = psd_safe_cholesky(covariance, jitter=jitter, max_tries=MOST_TRIES)
+        g = torch.Generator().manual_seed(seed + int(numbers[0]))
+        noise = torch.randn(values.shape, generator=g, dtype=root.dtype)
+        drawn = noise.to(root) @ root.mT
+        if spread is not None:
+            drawn = drawn * spread[numbers.to(spread.device)].unsqueeze(-1).to(drawn)
+        return values + drawn.to(values)
 
 
 class _FourierFeatures(NamedTuple):
@@ -317,27 +472,25 @@ def rounding(kernel: Kernel, points: Tensor, beta: Tensor) -> float:
     return float(torch.finfo(torch.float32).eps / 2 * bound)
 
 
+def has_random_features(covar_module: Kernel) -> bool:
+    """Whether a kernel is one of those whose random Fourier features are known."""
+    return type(innermost(covar_module)) in (RBFKernel, MaternKernel)
+
+
 def _feature_map(covar_module: Kernel, dim: int, num_features: int) -> KernelFeatureMap:
     """Random features of a stationary kernel, float64, drawn on the host."""
     kernel = copy.deepcopy(covar_module).double().cpu().requires_grad_(False)
     device = next(covar_module.parameters()).device
-    try:
-        features = gen_kernel_features(kernel, num_inputs=dim, num_outputs=num_features)
-        return features.to(device)
-    except NotImplementedError as error:
-        raise no_random_features(covar_module) from error
+    features = gen_kernel_features(kernel, num_inputs=dim, num_outputs=num_features)
+    return features.to(device)
 
 
-def require_random_features(covar_module: Kernel, dim: int) -> None:
-    """Refuse a kernel whose sample paths can't be drawn, in `dim` dimensions."""
-    with manual_seed(0):
-        _feature_map(covar_module, dim, 2)
-
-
-def no_random_features(covar_module: Kernel) -> UnsupportedError:
-    """What to raise for a kernel whose sample paths can't be drawn."""
-    return UnsupportedError(
-        f"Got {type(covar_module).__name__}, for which there are no random features; "
-        "need RBFKernel or MaternKernel, in a ScaleKernel or not. Strategies with an "
-        "upper confidence bound take any kernel."
-    )
+def require_random_features(covar_module: Kernel) -> None:
+    """Refuse a kernel whose sample paths can't be drawn outside of a table."""
+    if not has_random_features(covar_module):
+        raise UnsupportedError(
+            f"Got {type(covar_module).__name__}, for which there are no random "
+            "features; on a continuous domain sample paths need RBFKernel or "
+            "MaternKernel, in a ScaleKernel or not. On a table, and by strategies with "
+            "an upper confidence bound, any kernel is taken."
+        )

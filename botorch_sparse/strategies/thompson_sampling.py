@@ -26,8 +26,11 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
     Each point of a batch maximizes a function drawn from the posterior, so that points
     differ by what is not known yet. On a table a batch takes one pass over all
     candidates; on a continuous domain each path is maximized by `optimize_acqf`. Paths
-    are drawn by Matheron's rule from random Fourier features of the prior: kernels are
-    `RBFKernel` or `MaternKernel`, in a `ScaleKernel` or not.
+    are drawn by Matheron's rule from random Fourier features of the prior where the
+    kernel is a `RBFKernel` or a `MaternKernel`, in a `ScaleKernel` or not. With a table
+    any other positive definite kernel will do: what inducing points explain is drawn by
+    their weights, and what they leave is drawn jointly where a path may be largest; see
+    `botorch_sparse.pools.sample_paths`.
 
     Use it to find the best candidate with batches of a size of your own; `BBKB` where
     cumulative regret counts, for which its batches carry a guarantee. The regret of
@@ -53,7 +56,8 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
 
     Cost, with `A` candidates, `n` evaluations, `m` inducing points and F = 512 random
     features, for each outcome: O(n m^2) and O(A d (m + F)) for each batch, O(A (m + F))
-    for each point of it; memory O(A d).
+    for each point of it; memory O(A d). For kernels without these features F = 0, and
+    there are O(A m^2) for a batch.
 
     Args:
         candidates: `A x d` points to choose from; or give `bounds`.
@@ -121,8 +125,8 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
             **options,
         )
         for kernel, _ in settings_of(covar_module, lam, len(self.record.outcomes)):
-            if kernel is not None:
-                require_random_features(kernel, self.domain.dim)
+            if kernel is not None and self.box is not None:
+                require_random_features(kernel)
         check_whole("batch_size", batch_size)
         self.batch_size = batch_size
 

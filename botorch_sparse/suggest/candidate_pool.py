@@ -39,11 +39,14 @@ NAMES_SHARE = 0.9
 DITTO = frozenset(["dito", "ditto", "idem", "do.", '"', "''", "\u2033", "\u3003"])
 # What spreadsheets write for a formula without a value, in some languages.
 FORMULA_ERROR = re.compile(r"#[A-Z\u00c4-\u00dc/0]+[!?]|#(N/A|NV|N/D)|Err:\d+")
-# Names of lines that spreadsheets put below a table.
+# Names of lines that spreadsheets put below a table, in small letters alone.
 SUMMARIES = frozenset(
-    "mean average avg max maximum min minimum sum total median std stdev sd "
-    "mittelwert mittel summe gesamt moyenne somme".split()
+    "mean average avg max maximum min minimum sum total subtotal median std stdev "
+    "stddev sd rsd sem cv variance standarddeviation standardabweichung stabw "
+    "mittelwert mittel durchschnitt summe gesamt gesamtsumme moyenne somme".split()
 )
+# And of those that count them.
+NUM_LINES = re.compile(r"[nN]\s*=\s*\d+")
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +259,8 @@ def read_pool(
     features, left_out = _features(text, labels, as_text)
     if key is not None:
         text.different(key)
-        _check_summaries(text, key)
+    names = [name for name in text.columns if name not in features]
+    check_summaries(text, names if key is None else [key], range(len(text)))
     try:
         table = _table(features)
     except InputDataError as error:
@@ -308,15 +312,29 @@ def _table(features: Mapping[str, Sequence[str] | Matrix]) -> CandidateTable:
         return CandidateTable.from_columns(features)
 
 
-def _check_summaries(text: TextTable, key: str) -> None:
-    """Check that no line sums up the others, such as a mean below a table."""
-    for row, cell in enumerate(text.columns[key]):
-        if cell.lower().rstrip(":.") in SUMMARIES:
-            reason = (
-                f"{short_repr(cell)} looks like a summary of other lines; take the "
-                "line out, or give it another name if it is a candidate."
-            )
-            raise text.error(row, key, reason)
+def check_summaries(
+    text: TextTable, columns: Iterable[str], rows: Sequence[int]
+) -> None:
+    """Check that no line sums up the others, such as a mean below a table.
+
+    A word that comes again in its column is a name of something else.
+
+    Args:
+        text: The file.
+        columns: Those that may have the name of such a line.
+        rows: The places of lines that may be one.
+    """
+    for column in columns:
+        cells = text.columns[column]
+        for row in rows:
+            word = re.sub(r"[(\[].*|[\W_]", "", cells[row]).lower()
+            is_one = word in SUMMARIES or NUM_LINES.fullmatch(cells[row])
+            if is_one and cells.count(cells[row]) == 1:
+                reason = (
+                    f"{short_repr(cells[row])} looks like a summary of other lines; "
+                    "take the line out, or give it another name if it is none."
+                )
+                raise text.error(row, column, reason)
 
 
 def _features(

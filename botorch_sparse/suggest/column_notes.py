@@ -1,15 +1,15 @@
 """Columns of the candidates that may mean something else than they were read as."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Hashable, Iterator
 
 import numpy as np
 
 from botorch_sparse.argument_checks import short_list, short_repr
-from botorch_sparse.command_line.csv_cells import is_blank, number
+from botorch_sparse.command_line.csv_cells import is_blank, number, spelling_form
 from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.odd_values import kelvin_among
-from botorch_sparse.suggest.written_numbers import mixed_units
+from botorch_sparse.suggest.written_numbers import mixed_units, notes_on_units
 
 # So few categories are no surprise, however few rows there are.
 FEW_CATEGORIES = 5
@@ -23,6 +23,11 @@ COUNTS = re.compile(
 LEADING_ZERO, WITH_EXPONENT = re.compile(r"0\d+"), re.compile(r"\d+[eE]\d+")
 CODE = re.compile(r"\d+([eE]\d+)?")
 A_TIME = re.compile(r"\d{1,3}:\d{2}(:\d{2})?")
+# Numbers as people write them: limits, ranges, ratios and powers of ten.
+MARKED = re.compile(
+    r"([<>~\u2248\u2264\u2265]=?\s*)?\d[\d.,]*"
+    r"(\s*([-\u2013:/^]|[x\u00d7*\u00b7]\s*10\s*\^?)\s*[-\u2013\u2212]?\d[\d.,]*)?"
+)
 # Names of columns that no number measures.
 SUBSTANCES = re.compile(
     r"(catalyst|ligand|solvent|base|acid|additive|reagent|salt|metal|precursor|type"
@@ -42,6 +47,9 @@ SODIUM = "Na"
 def notes_on_columns(pool: Pool, as_text: Collection[str]) -> Iterator[str]:
     """Notes on all features, in their order."""
     num = len(pool)
+    for note in notes_on_units(pool.text, [*pool.features, pool.cost_column or ""]):
+        yield f"note: {note}."
+    yield from _key_notes(pool)
     for spec in pool.table.columns:
         column = str(spec.label)
         if _counts_rows(pool, column):
@@ -56,6 +64,20 @@ def notes_on_columns(pool: Pool, as_text: Collection[str]) -> Iterator[str]:
         is_odd = num_kinds > FEW_CATEGORIES and 2 * num_kinds > num
         if column not in as_text and (is_odd or spec.is_odd(num)):
             yield _category_note(pool, column)
+
+
+def _key_notes(pool: Pool) -> Iterator[str]:
+    """A note on keys that differ in case or in zeros alone, which may be one."""
+    first: dict[Hashable, int] = {}
+    for row, key in enumerate(pool.row_of_key):
+        twin = first.setdefault(spelling_form(key), row)
+        if twin != row:
+            yield (
+                f"note: {pool.text.name}: the keys of {pool.name(twin)} and of "
+                f"{pool.name(row)} are nearly the same, and name two rows. If they are "
+                "one, leave one out."
+            )
+            return
 
 
 def _category_note(pool: Pool, column: str) -> str:
@@ -97,6 +119,14 @@ def _order_notes(pool: Pool, column: str) -> Iterator[str]:
             f"note: {pool.text.name}: the times in column {short_repr(column)}, such "
             f"as {short_repr(min(cells))}, were read as categories, whose order is "
             "lost. Write numbers of minutes or hours, or declare the column as --text."
+        )
+    elif cells and all(map(MARKED.fullmatch, cells)):
+        odd = min(cell for cell in cells if number(cell) is None)
+        yield (
+            f"note: {pool.text.name}: cells of column {short_repr(column)}, such as "
+            f"{short_repr(odd)}, were read as categories, whose order is lost. Where "
+            "they are ranges, ratios or powers, write one number in each; if they are "
+            "names, declare the column as --text."
         )
     if days := list(filter(DAY.fullmatch, pool.categories[column])):
         yield (

@@ -3,6 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from decimal import Decimal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,11 @@ ENOUGH_ALIKE = 3
 HOT, FEW_TEMPERATURES = 200.0, 20
 # Values in two units differ by so many times.
 GAP = 10.0
+# Of two groups of values in units that are ten times apart, either end differs by so
+# many times at most.
+UNIT_ENDS = 2.0
+# So many values are enough to be one kind of two.
+ENOUGH_OF_A_KIND = 3
 
 
 def values_apart(values: Sequence[float]) -> list[int]:
@@ -166,6 +172,13 @@ def notes_on_outcome(
             f"{column} has {short_list(shown, 3, show=str)}: fractions among per "
             "cents? They are taken as they are; write all in one unit"
         )
+    elif place := unit_changes(values):
+        before, after = _shown_range(values[:place]), _shown_range(values[place:])
+        yield (
+            f"{column} is {after} in the results from {line_of(place)} on, and "
+            f"{before} in those before. In another unit? They are taken as they are; "
+            "write all in one"
+        )
     if isinstance(outcome, Objective) and (odd := minus_ones(values)):
         shown = [line_of(i) for i in odd]
         yield (
@@ -226,29 +239,85 @@ def fractions_among(values: Sequence[float]) -> list[int]:
     """Places of the values that may be fractions where others are per cents.
 
     The positive values fall into two groups by a gap of ten times: from 0 to 1, and
-    from 1 to 100. As per cents the lower ones, two or more, would lie among the upper
-    ones, give or take a factor of two. Most have a second decimal, which per cents
-    close to 0 rarely have.
+    from 1 to 100. As per cents the lower ones would lie among the upper ones, give or
+    take a factor of two. Most have a second decimal, which per cents close to 0 rarely
+    have. A single one has more decimals than each of the others.
     """
     y = np.asarray(values, dtype=np.float64)
     known = np.flatnonzero(y > 0)
     order = known[y[known].argsort(kind="stable")]
     ordered = y[order]
-    if len(known) <= FEW_VALUES or ordered[-1] > 100:
+    if len(known) <= ENOUGH_OF_A_KIND or ordered[-1] > 100:
         return []
     ratios = ordered[1:] / ordered[:-1]
     cut = int(ratios.argmax()) + 1
     low, high = ordered[:cut], ordered[cut:]
-    is_fine = ~np.isclose(10 * low, np.round(10 * low), rtol=0, atol=1e-9)
     is_odd = (
         ratios.max() >= GAP
         and low[-1] <= 1 <= high[0]
-        and len(low) > 1
-        and 2 * is_fine.sum() > len(low)
+        and (len(known) > FEW_VALUES or len(high) >= ENOUGH_OF_A_KIND)
         and high[0] / 2 <= 100 * low[0]
         and 100 * low[-1] <= 2 * high[-1]
+        and _are_finer(low, high)
     )
     return sorted(order[:cut].tolist()) if is_odd else []
+
+
+def _are_finer(low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
+    """Whether most of several numbers have two decimals, or one has more than all."""
+    if len(low) == 1:
+        decimals = max(map(_num_decimals, high))
+        return _num_decimals(low[0]) > decimals
+    is_fine = ~np.isclose(10 * low, np.round(10 * low), rtol=0, atol=1e-9)
+    return bool(2 * is_fine.sum() > len(low))
+
+
+def _num_decimals(value: float) -> int:
+    """How many decimals a number needs to be written."""
+    return max(0, -int(Decimal(repr(float(value))).normalize().as_tuple().exponent))
+
+
+def unit_changes(values: Sequence[float]) -> int:
+    """The place from which on values may be in another unit; 0 for none.
+
+    All values from there on are above those before, or all below, with three or more on
+    each side. The gap between the two groups is wider than the spread of each.
+    Multiplied by a power of ten, the lower group overlaps with the upper one; if that
+    is ten, it ends near the upper one.
+
+    Args:
+        values: Numbers in the order of the files; NaN for none. Those that are not
+            above 0 are passed over. Cost: O(n log n).
+    """
+    y = np.asarray(values, dtype=np.float64)
+    known = np.flatnonzero(y > 0)
+    if len(known) < 2 * ENOUGH_OF_A_KIND:
+        return 0
+    ordered = np.sort(y[known])
+    ratios = ordered[1:] / ordered[:-1]
+    cut = int(ratios.argmax()) + 1
+    low, high = ordered[:cut], ordered[cut:]
+    is_low = y[known] < high[0]
+    changes = np.flatnonzero(np.diff(is_low))
+    spread = max(low[-1] / low[0], high[-1] / high[0])
+    power = round(math.log10(float(np.median(high) / np.median(low))))
+    scaled = 10.0**power * low
+    ends = np.abs(np.log(scaled[[0, -1]] / high[[0, -1]]))
+    is_odd = (
+        len(changes) == 1
+        and min(len(low), len(high)) >= ENOUGH_OF_A_KIND
+        and power > 0
+        and ratios.max() > spread
+        and scaled[0] <= high[-1]
+        and scaled[-1] >= high[0]
+        and (power > 1 or ends.max() <= math.log(UNIT_ENDS))
+    )
+    return int(known[changes[0] + 1]) if is_odd else 0
+
+
+def _shown_range(values: Sequence[float]) -> str:
+    """From the least to the greatest of some numbers."""
+    return f"from {np.nanmin(values):.6g} to {np.nanmax(values):.6g}"
 
 
 def limit_apart(values: Sequence[float], limit: float, mark: str) -> bool:

@@ -16,6 +16,7 @@ import torch
 from scipy.special import ndtr
 from torch import Tensor
 
+from botorch_sparse.command_line.csv_cells import number
 from botorch_sparse.strategies import Best, Constraint, History, Objective
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
 from botorch_sparse.suggest.learned_columns import (
@@ -164,7 +165,16 @@ class _Measured:
         """A cell as the user wrote it."""
         if row < len(self.pool):
             return str(self.pool.text.typed[name].iat[row]).strip()
-        return self.results.points[row - len(self.pool)][name]
+        return self.with_mark(self.results.points[row - len(self.pool)][name])
+
+    def shown(self, value: float) -> str:
+        """A number with four digits."""
+        return self.with_mark(f"{value:.4g}")
+
+    def with_mark(self, cell: str) -> str:
+        """A number with the decimal mark of the candidates; other cells unchanged."""
+        is_other = self.pool.text.has_commas and number(cell) is not None
+        return cell.replace(".", ",") if is_other else cell
 
     def name(self, row: int) -> str:
         """A row by its key or number; results beside the pool by their line."""
@@ -214,12 +224,12 @@ def _prospects_of_one(
     outcome, m, s = known.outcomes[place], mean[place], sd[place]
     if math.isnan(s):  # no two of its values differ
         return False, []
-    low, high = (f"{m + side * NORMAL_95 * s:.4g}" for side in (-1, 1))
-    text, best = f"predicted {m:.4g} ({low} to {high})", known.best
+    low, high = (known.shown(m + side * NORMAL_95 * s) for side in (-1, 1))
+    text, best = f"predicted {known.shown(m)} ({low} to {high})", known.best
     if best is None or not best.is_feasible:
         return True, [text]
     chance = chance_beyond(outcome, best.value, m, s)
-    text += f", best so far {best.value:.4g} ({known.name(best.row or 0)})"
+    text += f", best so far {known.shown(best.value)} ({known.name(best.row or 0)})"
     return chance >= 0.5, [text, f"{percent(chance)} chance to beat it"]
 
 

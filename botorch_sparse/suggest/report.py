@@ -125,12 +125,15 @@ def _range(values: Sequence[float], unit: str | None, all_rows: str) -> str:
 def result_lines(pool: Pool, results: Results) -> Iterator[str]:
     """How the outcomes were read, and which values may be mistakes."""
     yield from chain.from_iterable(map(_file_lines, results.texts))
-    values = np.array([*results.values, *results.point_values], dtype=float)
-    lines, texts = [*results.lines, *results.beside], results.texts
-    points = [*results.rows, *(tuple(point.values()) for point in results.points)]
+    order, texts = results.file_order, results.texts
+    values = np.array([*results.values, *results.point_values], dtype=float)[order]
+    shown = [*results.lines, *results.beside]
+    lines = [shown[place] for place in order]
+    told_of = [*results.rows, *(tuple(point.values()) for point in results.points)]
+    points = [told_of[place] for place in order]
     unused = {text.name: unused_columns(text, pool) for text in texts}
     others = {
-        name: [each.get(name) for each in results.told]
+        name: [results.told[place].get(name) for place in order]
         for name in dict.fromkeys(chain(*unused.values()))
         if len({*points}) < len(points)  # to tell repeats apart
     }
@@ -152,8 +155,8 @@ def result_lines(pool: Pool, results: Results) -> Iterator[str]:
         yield f"note: {note}."
     for text in texts:
         if names := unused[text.name]:
-            shown = [_unused(text, name) for name in names]
-            yield f"read: {text.name}: not used: {short_list(shown, 8, show=str)}."
+            listed = short_list([_unused(text, name) for name in names], 8, show=str)
+            yield f"read: {text.name}: not used: {listed}."
     yield from _odd_features(pool)
 
 
@@ -162,10 +165,11 @@ def _unused(text: TextTable, name: str) -> str:
 
     They may say that a row is void, or in another unit.
     """
-    kinds = [*dict.fromkeys(filter(None, text.columns[name]))]
-    is_text = any(number(kind) is None for kind in kinds)
-    has_few = 1 < len(kinds) <= min(4, len(text) // 2)
-    differs = f" ({short_list(kinds, 4)})" * (is_text and has_few)
+    kinds = {*text.columns[name]}
+    texts = [*dict.fromkeys(filter(None, text.columns[name]))]
+    is_text = any(number(each) is None for each in texts)
+    has_few = len(kinds) > 1 and len(texts) <= min(4, len(text) // 2)
+    differs = f" ({short_list(texts, 4)})" * (is_text and has_few)
     return f"{short_repr(name)}{differs}"
 
 

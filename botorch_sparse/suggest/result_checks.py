@@ -35,14 +35,13 @@ from botorch_sparse.command_line.csv_cells import (
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
 from botorch_sparse.suggest.csv_reader import TextTable
 from botorch_sparse.suggest.outcome_options import kind_of
+from botorch_sparse.suggest.written_numbers import UNIT_BEHIND
 
 # A tenth of a column's different values has one digit less than the others by chance.
 # Where more than this share is as short as a cell, the cell is not taken for rounded.
 SHORT = 0.15
 # Columns that the output adds, perhaps with other outcomes than now.
 WRITTEN = re.compile("row|reason|predicted_(mean|sd)(_.*)?", re.DOTALL)
-# The unit in the name of a column: T [K], T (K), T/K.
-UNIT_BEHIND = re.compile(r"\s*(\[[^]]*\]|\([^)]*\)|/[^/]*)$")
 # Numbers that no spreadsheet writes so: it drops zeros at either end.
 CHANGED = re.compile(r"0\d.*|\d*\.\d*0|\d+[eE]\d+")
 # Among so many keys no similar one is looked for, which takes seconds.

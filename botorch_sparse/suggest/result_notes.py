@@ -5,24 +5,33 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 import numpy as np
+import torch
 
 from botorch_sparse.argument_checks import short_repr
 from botorch_sparse.command_line.csv_cells import (
     cells_agree,
     has_no_value,
     number,
+    spelling_form,
     without_unit,
 )
 from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.csv_reader import TextTable
 from botorch_sparse.suggest.results import Measurement, Results
+from botorch_sparse.suggest.written_numbers import notes_on_units
 
 # Results that two files have with other digits, and not by chance.
 FEW_ALIKE = 3
+# By how many powers of ten a number is larger in another unit; and how many results of
+# a file are compared.
+POWERS, MOST_COMPARED = (-3, -2, -1, 1, 2, 3), 20
 
 
 def notes_on_results(pool: Pool, results: Results) -> Iterator[str]:
     """Notes on files and their results, without a point at the end."""
+    for text in results.texts:
+        yield from notes_on_units(text, [*pool.features, *pool.outcome_columns])
+    yield from _key_notes(results.others, pool)
     yield from rounded_notes(results.told)
     yield from chain.from_iterable(_lone_notes(text, pool) for text in results.texts)
     yield from _cost_notes(results.told, pool)
@@ -52,6 +61,22 @@ def rounded_notes(told: Sequence[Measurement]) -> Iterator[str]:
                 "counts as another measurement; if they are the same ones, leave out "
                 "one of the two"
             )
+
+
+def _key_notes(others: Sequence[Measurement], pool: Pool) -> Iterator[str]:
+    """A note on results beside the list whose keys are nearly keys of it."""
+    if pool.key is None or not others:
+        return
+    forms = {spelling_form(key): row for key, row in pool.row_of_key.items()}
+    near = [each for each in others if spelling_form(each.get(pool.key)) in forms]
+    if near:
+        row = forms[spelling_form(near[0].get(pool.key))]
+        yield (
+            f"{len(near)} results of no row of {pool.text.name} have nearly the key of "
+            f"one, such as {near[0].text.place(near[0].place)} of {near[0].text.name} "
+            f"and {pool.name(row)}. They count as other rows; if they are the same "
+            f"ones, write the keys as in {pool.text.name}"
+        )
 
 
 def _lone_notes(text: TextTable, pool: Pool) -> Iterator[str]:
@@ -90,12 +115,20 @@ def _cost_notes(told: Sequence[Measurement], pool: Pool) -> Iterator[str]:
 
 
 def beside_notes(pool: Pool, results: Results) -> Iterator[str]:
-    """Numbers of a file that are all below or above those of the list."""
+    """Numbers of results beside the list that may be in another unit.
+
+    In a file they are all below or above those of the list, or most results are rows of
+    it but for a power of ten in one column.
+    """
     for text in results.texts:
-        told = [each for each in results.told if each.text is text]
-        if len(told) < 2 or any(each.row >= 0 for each in told):
+        of_file = [each for each in results.told if each.text is text]
+        told = [each for each in of_file if each.row < 0]
+        if len(told) < 2:
             continue
         file = f" of {text.name}" * (not results.is_one)
+        yield from _power_notes(told[:MOST_COMPARED], file, pool)
+        if len(told) < len(of_file):
+            continue
         for name, own in pool.features.items():
             if isinstance(own, list):
                 continue
@@ -107,3 +140,25 @@ def beside_notes(pool: Pool, results: Results) -> Iterator[str]:
                     f"{values.max():.6g} in the results, and from {own.min():.6g} to "
                     f"{own.max():.6g} there. Is it in another unit?"
                 )
+
+
+def _power_notes(told: Sequence[Measurement], file: str, pool: Pool) -> Iterator[str]:
+    """A note on a column that makes most results of no row ones, by a power of ten."""
+    cells = {name: [each.get(name) for each in told] for name in pool.features}
+    fit, points = pool.encode(cells, range(len(told)))
+    index = pool.row_index
+    for place in pool.values:
+        for power in POWERS:
+            scaled = torch.from_numpy(points.copy())
+            scaled[:, place] *= 10.0**power
+            found = [bool(index.within(x, index.six_digits(x))) for x in scaled]
+            if sum(found) < 2 or 2 * sum(found) <= len(told):
+                continue
+            name = [*pool.features][place]
+            first = fit[found.index(True)]
+            yield (
+                f"results{file} would be rows of {pool.text.name} if "
+                f"{short_repr(name)} were {10 ** abs(power)} times as "
+                f"{'large' if power > 0 else 'small'}, such as that in "
+                f"{told[first].text.place(told[first].place)}. Is it in another unit?"
+            )

@@ -17,7 +17,7 @@ from botorch_sparse.command_line.csv_cells import (
     marks_hint,
     number,
 )
-from botorch_sparse.suggest.candidate_pool import Matrix, Pool
+from botorch_sparse.suggest.candidate_pool import Matrix, Pool, check_summaries
 from botorch_sparse.suggest.csv_reader import TextTable, read_table
 from botorch_sparse.suggest.outcome_options import kind_of
 from botorch_sparse.suggest.result_checks import (
@@ -130,6 +130,11 @@ class Results:
         return len(self.values) + len(self.point_values)
 
     @property
+    def file_order(self) -> list[int]:
+        """The places of `rows` and then `points`, as they stand in the files."""
+        return [*range(len(self))] if self.order is None else self.order
+
+    @property
     def only_failed(self) -> list[int]:
         """The rows that failed and have no value elsewhere, ascending."""
         return sorted({*self.failed} - {*self.rows})
@@ -214,9 +219,12 @@ def _measurements(
         rows = list(range(len(text)))
     elif pool.key is None:
         rows = _rows_by_features(text, pool)
+        used = {*pool.features, *pool.outcome_columns}
+        _check_others(text, [name for name in text.columns if name not in used], rows)
     else:
         text.need([pool.key], "the --key")
         rows = [pool.row_of_key.get(cell, -1) for cell in text.texts(pool.key)]
+        _check_others(text, [pool.key], rows)
         check_keys(text, rows, pool)
         check_features(text, rows, pool)
     check_categories(text, rows, pool)
@@ -226,6 +234,11 @@ def _measurements(
         for place, (row, each) in enumerate(zip(rows, cells, strict=True))
     ]
     return [each for each in given if not (is_one_file and each.is_empty)]
+
+
+def _check_others(text: TextTable, columns: list[str], rows: Sequence[int]) -> None:
+    """Check that results of no row of the pool sum up no others."""
+    check_summaries(text, columns, [i for i, row in enumerate(rows) if row < 0])
 
 
 def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:

@@ -129,8 +129,7 @@ def rebuild(
     if len(results):
         index = torch.tensor([*results.rows, *range(len(pool), len(table))])
         Y = torch.tensor([*results.values, *results.point_values], dtype=torch.float64)
-        if results.order is not None:
-            index, Y = index[results.order], Y[results.order]
+        index, Y = index[results.file_order], Y[results.file_order]
         with _naming(results.name):
             strategy.tell(Batch(table.X[index], index), Y)
             strategy.learn()  # although rows are pending

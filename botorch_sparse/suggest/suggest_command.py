@@ -16,7 +16,7 @@ import argparse
 import os
 import sys
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -24,6 +24,7 @@ from pathlib import Path
 from botorch.exceptions import BotorchError, InputDataError
 from botorch.exceptions.warnings import BotorchWarning
 
+from botorch_sparse.argument_checks import short_list
 from botorch_sparse.command_line import (
     INTERRUPTED,
     OneLineParser,
@@ -69,9 +70,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     parser = _parser()
     args = parser.parse_args(arguments)
+    old = dict[Path, os.stat_result]()
     try:
         _check_paths(args)
         _check_costs(args)
+        old |= {
+            path: path.stat()
+            for path in (args.output, args.report)
+            if path is not None and path.is_file()
+        }
         with _one_line_warnings(args.quiet), locked(args.state):
             _suggest(args)
     except KeyboardInterrupt:
@@ -81,7 +88,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         parser.error("the output was closed before all rows were written")
     except (BotorchError, OSError) as error:
-        parser.error(str(error))
+        parser.error(f"{error}{_of_earlier_call(old)}")
+
+
+def _of_earlier_call(old: Mapping[Path, os.stat_result]) -> str:
+    """A sentence on files that a call which failed has left as they were."""
+    same = [
+        str(path)
+        for path, before in old.items()
+        if path.exists() and os.path.samestat(path.stat(), before)
+    ]
+    if not same:
+        return ""
+    shown = short_list(same, show=repr)
+    return f" Not written, and still of an earlier call: {shown}."
 
 
 def _suggest(args: argparse.Namespace) -> None:

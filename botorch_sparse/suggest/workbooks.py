@@ -113,21 +113,26 @@ def read_workbook(content: bytes, name: str, decimal: str = ".") -> Records:
     notes = [f"sheet {short_repr(sheet.title)}"] * bool(unread)
     frame, has_times = _texts(sheet, decimal)
     faults: dict[int, str] = {}
-    found = (*_merged(sheet), *_errors(sheet), *_unsaved(content, name, sheet))
+    cells = [cell for cell in chain(*sheet.iter_rows()) if cell.value is not None]
+    found = (*_merged(sheet), *_errors(cells), *_unsaved(content, name, sheet))
     for place, fault in found:
         faults.setdefault(place, fault)
     _check_hidden(sheet, frame, name)
     notes += ["times and durations as hours"] * has_times
-    struck, commented = _marked_cells(sheet)
+    struck, commented = _marked_cells(cells)
     if commented:
         shown = short_list(commented, 3, show=str)
         unread.append(f"comments on cells are not read: {shown}")
+    if hidden := [*_hidden_columns(sheet, frame)]:
+        unread.append(
+            f"columns that are hidden count as the others: {short_list(hidden, 5)}"
+        )
     if struck:
         unread.append(
             f"cells that are struck out count as the others: {short_list(struck, 3)}; "
             "empty them if they are not to count"
         )
-    cut = dict(reversed([*_cut(sheet)]))  # the first cell of each column
+    cut = dict(reversed([*_cut(cells)]))  # the first cell of each column
     return Records(frame, notes, unread, faults, cut)
 
 
@@ -306,12 +311,10 @@ def _part_of(pieces: Sequence[re.Match[str]]) -> _Part:
     )
 
 
-def _marked_cells(sheet: Any) -> tuple[list[str], list[str]]:
+def _marked_cells(cells: Sequence[Any]) -> tuple[list[str], list[str]]:
     """Places of filled cells that are struck out; and comments, with their places."""
     styles, struck, commented = dict[int, bool](), list[str](), list[str]()
-    for cell in chain.from_iterable(sheet.iter_rows()):
-        if cell.value is None:
-            continue
+    for cell in cells:
         if cell.comment is not None:
             commented.append(f"{cell.coordinate}, {short_repr(cell.comment.text)}")
         if cell.has_style:
@@ -335,29 +338,27 @@ def _merged(sheet: Any) -> Iterator[tuple[int, str]]:
                 )
 
 
-def _errors(sheet: Any) -> Iterator[tuple[int, str]]:
+def _errors(cells: Sequence[Any]) -> Iterator[tuple[int, str]]:
     """Cells with an error, by the places of their columns."""
-    for cells in sheet.iter_rows(min_row=1, min_col=1):
-        for place, cell in enumerate(cells):
-            if cell.data_type == ERROR:
-                yield (
-                    place,
-                    f"cell {cell.coordinate} holds the error {cell.value}; correct "
-                    "the formula, or empty the cell if there is no value yet",
-                )
+    for cell in cells:
+        if cell.data_type == ERROR:
+            yield (
+                cell.column - 1,
+                f"cell {cell.coordinate} holds the error {cell.value}; correct the "
+                "formula, or empty the cell if there is no value yet",
+            )
 
 
-def _cut(sheet: Any) -> Iterator[tuple[int, str]]:
+def _cut(cells: Sequence[Any]) -> Iterator[tuple[int, str]]:
     """Whole numbers with more digits than are kept, by the places of their columns."""
-    for cells in sheet.iter_rows(min_row=1, min_col=1):
-        for place, cell in enumerate(cells):
-            if cell.data_type == NUMBER and abs(cell.value or 0) >= 10**DIGITS:
-                yield (
-                    place,
-                    f"cell {cell.coordinate} is a number of more than {DIGITS} digits, "
-                    "of which spreadsheets change the last ones to 0; format the "
-                    "column as text, and write the keys anew",
-                )
+    for cell in cells:
+        if cell.data_type == NUMBER and abs(cell.value) >= 10**DIGITS:
+            yield (
+                cell.column - 1,
+                f"cell {cell.coordinate} is a number of more than {DIGITS} digits, of "
+                "which spreadsheets change the last ones to 0; format the column as "
+                "text, and write the keys anew",
+            )
 
 
 def _unsaved(content: bytes, name: str, sheet: Any) -> Iterator[tuple[int, str]]:
@@ -386,6 +387,16 @@ def _has_formulas(content: bytes) -> bool:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         parts = [part for part in archive.namelist() if part.endswith(".xml")]
         return any(FORMULA.search(archive.read(part)) for part in parts)
+
+
+def _hidden_columns(sheet: Any, frame: pd.DataFrame) -> Iterator[str]:
+    """Names of hidden columns with cells; one record may stand for several columns."""
+    for columns in sheet.column_dimensions.values():
+        if columns.hidden:
+            columns.reindex()
+            for place in range(columns.min - 1, min(columns.max, frame.shape[1])):
+                filled = frame[place][frame[place] != ""]
+                yield from filled.iloc[:1]
 
 
 def _check_hidden(sheet: Any, frame: pd.DataFrame, name: str) -> None:

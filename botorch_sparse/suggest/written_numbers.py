@@ -6,7 +6,7 @@ A cell that is read without an error may still mean another number: `1.127` besi
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 
 from botorch.exceptions import InputDataError
@@ -14,6 +14,7 @@ from botorch.exceptions import InputDataError
 from botorch_sparse.argument_checks import short_repr
 from botorch_sparse.command_line.csv_cells import (
     POINTED,
+    UNIT_SIGNS,
     has_comma,
     has_no_value,
     has_point,
@@ -26,9 +27,31 @@ from botorch_sparse.suggest.csv_reader import TextTable
 # A number with three digits behind its only mark, a point, and not 0 before it.
 THREE_BEHIND = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
 WHOLE = re.compile(r"[+-]?\d+")
+NUMBER_BEGINS = frozenset("+-.0123456789")
 # Where a larger share of a column's cells has one unit, it is meant for all of them;
 # and where more than half have it, and the others have no unit.
 ONE_UNIT_SHARE, ONE_UNIT_ALONE = 0.75, 0.5
+# The unit in the name of a column: T [K], T (K), T/K.
+UNIT_BEHIND = re.compile(r"\s*(\[[^]]*\]|\([^)]*\)|/[^/]*)$")
+# What stands there is a unit if it is one of these, in small letters.
+UNITS = frozenset(
+    "% \u2030 mol% wt% vol% ppm ppb \u00b0c \u00b0f k kg g mg \u00b5g mol mmol l ml "
+    "\u00b5mol \u00b5l \u00b5m m cm mm nm s min h d bar mbar pa kpa mpa atm psi v mv a "
+    "ma w rpm eq \u20ac $ g/l mg/l mg/ml mg/g mol/l mmol/l ml/min".split()
+)
+# How else some are written.
+SYNONYMS = {
+    **{
+        "c": "\u00b0c",
+        "degc": "\u00b0c",
+        "f": "\u00b0f",
+        "ug": "\u00b5g",
+        "ul": "\u00b5l",
+    },
+    **dict.fromkeys(["hr", "hrs", "hour", "hours"], "h"),
+    **{"sec": "s", "mins": "min", "day": "d", "days": "d", "equiv": "eq"},
+    **{"eur": "\u20ac", "usd": "$", "percent": "%", "umol": "\u00b5mol"},
+}
 
 
 def check_marks(text: TextTable, column: str) -> None:
@@ -103,7 +126,7 @@ def check_one_unit(text: TextTable, column: str, *, may_be_text: bool = False) -
         may_be_text: Whether the cells may be names; then a few may have another unit.
     """
     cells = text.columns[column]
-    if all(cell[-1:].isdigit() for cell in cells):
+    if all(cell[-1:].isdigit() and cell[0] in NUMBER_BEGINS for cell in cells):
         return  # most columns of numbers: nothing more to look at in a long pool
     units = Counter(unit_of(cell) for cell in cells if not has_no_value(cell))
     known = [(num, unit) for unit, num in units.items() if unit is not None]
@@ -133,6 +156,27 @@ def mixed_units(cells: Sequence[str]) -> list[str]:
     num = sum(counts[x] for x in counts if x in units or number(x) is not None)
     kinds = dict.fromkeys(unit for unit in units.values() if unit is not None)
     return [*kinds] if len(kinds) > 1 and 2 * num > len(cells) else []
+
+
+def notes_on_units(text: TextTable, columns: Iterable[str]) -> Iterator[str]:
+    """Notes on columns whose cells have another unit than their name."""
+    for column in columns:
+        found, unit = UNIT_BEHIND.search(column), text.units.get(column)
+        if found is None or unit is None:
+            continue
+        named = found[1].strip("[](/) ")
+        if _plain(named) in UNITS - {_plain(unit)}:
+            yield (
+                f"{text.name}: the cells of column {short_repr(column)} are in "
+                f"{short_repr(unit)}, and its name ends with {short_repr(named)}. They "
+                f"are numbers in {short_repr(unit)}; correct the name or the cells"
+            )
+
+
+def _plain(unit: str) -> str:
+    """A unit in small letters, as most people write it."""
+    plain = "".join(unit.translate(UNIT_SIGNS).split()).lower().rstrip(".")
+    return SYNONYMS.get(plain, plain)
 
 
 def sets_unit_apart(cell: str) -> bool:

@@ -7,9 +7,8 @@ import oracles
 import pytest
 import torch
 from batch_oracles import HOST, Dense, Problem, make_problem
-from botorch.exceptions import UnsupportedError
 from botorch.utils.sampling import manual_seed
-from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from scipy.stats import chi2
 
@@ -232,15 +231,6 @@ def test_a_prior_mean_counts() -> None:
             chosen.append(path_maximizers(problem.X, [posterior], 20))
     assert chosen[0] == chosen[1]
     assert set(chosen[2]) == {17}
-
-
-@pytest.mark.parametrize("kernel", [LinearKernel(), RBFKernel() + RBFKernel()])
-def test_kernels_without_random_features(kernel: Any) -> None:
-    X = torch.rand(5, 2, generator=torch.Generator().manual_seed(0)).double()
-    noise = torch.ones(5, **HOST)
-    posterior = NystromPosterior.from_data(kernel.double(), X, X[:, 0], noise, X)
-    with pytest.raises(UnsupportedError, match="need RBFKernel or MaternKernel"):
-        path_maximizers(X, [posterior], 3)
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.exceptions import InputDataError
 from botorch.sampling.pathwise import draw_matheron_paths
 from botorch.utils.sampling import manual_seed
-from gpytorch.kernels import RBFKernel
 from refusals import refused
 from strategy_table import equal, make_candidates, make_kernel, without_times
 from torch import Tensor
@@ -94,9 +93,6 @@ def test_a_kernel_and_a_noise_for_each_outcome() -> None:
         assert torch.allclose(sd[:, column], expected[1], atol=1e-6)
     refused("2 values of covar_module for 3 outcomes", build, covar_module=kernels[:2])
     refused("4 values of lam for 3 outcomes", build, lam=[0.1] * 4)
-    kernel = RBFKernel() + RBFKernel()
-    with pytest.raises(UnsupportedError, match="no random features"):
-        build(covar_module=[*kernels[:2], kernel])
 
 
 def by_a_loop(strategy: ThompsonSampling, generator: torch.Generator) -> list[int]:

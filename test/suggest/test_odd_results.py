@@ -12,6 +12,7 @@ from botorch_sparse.suggest.odd_values import (
     limit_apart,
     minus_ones,
     repeats_like_rows,
+    unit_changes,
 )
 
 RENAMED = ["Heat", "he at", "heat [K]", "HEAT / K", "heat (K)"]
@@ -78,7 +79,13 @@ CENTS = [49.0, 74.0, 59.0, 73.5, 28.8, 81.0]
 FRACTIONS = [
     ([*CENTS, 0.48, 0.438], [6, 7]),
     ([0.48, *CENTS, 0.438, 0.375, 0.8], [0, 7, 8, 9]),
-    ([*CENTS, 0.48], []),  # a single one may be a low yield
+    ([*CENTS, 0.48], [6]),  # with more decimals than each of the others
+    ([45, 62, 0.71, 88], [2]),
+    ([45, 62, 0.7, 88], [2]),
+    ([45.25, 62, 0.71, 88], []),  # a single one may be a low yield
+    ([45, 62, 0.71], []),
+    ([45, 62, 0.13, 88], []),  # 13 per cent are below all others
+    ([45, 62, 0.71, 0.55, 88], [2, 3]),
     ([*CENTS, 0.5, 0.4], []),  # and so may those with a decimal
     ([*CENTS, 0.04, 0.05], []),  # 4 and 5 per cent are below all others
     ([*CENTS, 0.48, 0.438, 3.0], []),  # the gap is less than ten times
@@ -100,6 +107,55 @@ def test_yields_in_per_cent_are_no_fractions() -> None:
     g = np.random.default_rng(0)
     found = [fractions_among(np.round(100 * g.beta(0.4, 1, 20), 1)) for _ in range(300)]
     assert not any(found)
+
+
+NAN = float("nan")
+FIRST = [40.0, 62, 95, 71]
+# Values in the order of the files, and the place where the unit may change.
+CHANGES = [
+    ([*FIRST, 4.3, 6.1, 9.5], 4),
+    ([412, 622, 950, 0.432, 0.611, 0.955], 3),
+    ([0.12, 0.6, 0.33, *FIRST], 3),  # the later ones are better
+    ([NAN, *FIRST, NAN, 0, -3, 430, 610, 950], 8),
+    ([*FIRST, 4.3, 6.1], 0),  # two may be low
+    ([*FIRST, 4.3, 6.1, 9.5, 50], 0),  # in turn
+    ([*FIRST, 4.3, 6.1, 14], 0),  # the gap is less than the spread
+    ([*FIRST, 2.1, 2.5, 3.0], 0),  # 21 per cent are below half of 40
+    ([*FIRST, 0.02, 0.021, 0.022], 0),  # 200 per cent are above 95
+    ([*FIRST, 41, 60, 88], 0),
+    ([], 0),
+]
+
+
+@pytest.mark.parametrize(("values", "place"), CHANGES)
+def test_rounds_in_two_units(values: list[float], place: int) -> None:
+    assert unit_changes(values) == place
+
+
+def test_rounds_in_two_units_are_named(lab: Laboratory) -> None:
+    """Also where the first round is of rows that are gone."""
+    table = "id,heat,solvent,dose,lid,loss"
+    first = lab.write(
+        "a.csv", f"{table}|x,21,oil,0,1,41|y,22,oil,0,1,60|z,23,oil,0,1,95"
+    )
+    then = lab.write("b.csv", "id,loss|c1,410|c2,622|c3,950")
+    said = lab("--results", first, then).said
+    at = f"line 2 (key 'c1') of {then}"
+    assert f"'loss' is from 410 to 950 in the results from {at} on, and from 41" in said
+    assert "41 to 95 in those before. In another unit? They are taken as they" in said
+
+
+def test_a_column_of_the_results_ten_times_apart(lab: Laboratory) -> None:
+    """Results of no row that would be rows, in the range of the list."""
+    rows = [[f"{i / 10:.1f}", i % 3, i] for i in range(1, 30)]
+    lab.write("pool.csv", [["x", "y", "z"], *rows])
+    told = [["x", "y", "z", "loss"], *([i, i % 3, i, 3 * i] for i in (1, 2, 4))]
+    said = lab("--results", lab.write("m.csv", told), key=None).said
+    assert "results would be rows of" in said
+    assert "'x' were 10 times as small, such as that in line 2. Is it in" in said
+    told[1:3] = [[1, 5, 7, 3], [2, 5, 7, 4]]
+    said = lab("--results", lab.write("m.csv", told), key=None).said
+    assert "beside it" in said and "times as" not in said
 
 
 @pytest.mark.parametrize(
@@ -237,6 +293,28 @@ def test_times_as_text(lab: Laboratory) -> None:
     assert "the times in column 'duration', such as '0:30'" in lab().said
 
 
+@pytest.mark.parametrize(
+    ("cells", "is_noted"),
+    [
+        (["60-70", "70 \u2013 80", "90"], True),
+        (["1:10", "1 : 5", "1:20"], True),
+        (["10^-3", "1\u00d710^-4", "2*10-5"], True),
+        (["<1", "~ 5", "1/10"], True),
+        (["64-17-5", "67-56-1", "67-64-1"], False),  # substances
+        (["1-propanol", "60-70", "2-butanol"], False),
+        (["0:30", "1:30", "2:30"], False),  # times
+    ],
+)
+def test_numbers_with_marks_as_text(
+    lab: Laboratory, cells: list[str], is_noted: bool
+) -> None:
+    rows = [[f"c{i}", f"{i}.5", cells[i % 3]] for i in range(9)]
+    lab.write("pool.csv", [["id", "heat", "ratio"], *rows])
+    said = lab().said
+    assert ("ranges, ratios or powers, write one number" in said) == is_noted
+    assert "read: 'ratio': 3 categories" in said
+
+
 def test_fractions_of_a_constraint(lab: Laboratory) -> None:
     impurity = [0.041, 0.052, 0.101, 4.5, 2.2, 10.1, 6.0, 3.3]
     rows = [f"c{i},{i},{each}" for i, each in enumerate(impurity)]
@@ -309,6 +387,43 @@ def test_unused_texts_of_a_few_kinds_are_shown(lab: Laboratory) -> None:
     told = lab.write("m.csv", f"id,loss,unit,who,plate|{rows}")
     said = lab("--results", told).said
     assert "m.csv: not used: 'unit' ('%', 'mg/g'), 'who', 'plate'." in said
+    told = lab.write("m.csv", "id,loss,note,at|c1,1,,P1|c2,2,contaminated,P1|c3,3,,P1")
+    assert (
+        "m.csv: not used: 'note' ('contaminated'), 'at'." in lab("--results", told).said
+    )
+
+
+@pytest.mark.parametrize(
+    "word", ["Mean", "TOTAL:", "Std. Dev.", "Mittelwert", "SD (n = 3)", "n = 3"]
+)
+def test_lines_that_sum_up_are_no_results(lab: Laboratory, word: str) -> None:
+    """Although they have features, as a mean of all columns does."""
+    row = "30,oil,0,1,2"
+    told = lab.write("m.csv", f"id,heat,solvent,dose,lid,loss|c1,,,,,3|{word},{row}")
+    line = lab.refused("--results", told)
+    assert f"line 3 (key '{word}'), column 'id': '{word}' looks like a summary" in line
+    header = "who,heat,solvent,dose,lid,loss"
+    told = lab.write("m.csv", f"{header}|{word},{row}|me,31,oil,0,1,2")
+    words = ["--results", told, "--ignore", "id"]
+    line = lab.refused(*words, key=None)
+    assert f"line 2, column 'who': '{word}' looks like a summary" in line
+    lab.write("m.csv", f"{header}|{word},{row}|{word},31,oil,0,1,2")
+    assert "2 results beside it" in lab(*words, key=None).said
+
+
+def test_keys_that_are_nearly_the_same(lab: Laboratory) -> None:
+    """They may be substances: C1CC1 is saturated, and c1cc1 is not."""
+    cells = lab.pool.read_text().splitlines()[8].partition(",")[2]
+    for twin in ("C7", "c\u2077"):
+        table = f"id,heat,solvent,dose,lid,loss|{twin},{cells},2"
+        said = lab("--results", lab.write("m.csv", table)).said
+        assert f"nearly the key of one, such as line 2 (key '{twin}') of" in said
+        assert "m.csv and 'c7' (line 9 of" in said
+    for one, other in (("R7", "r7"), ("007", "7")):
+        lab.write("pool.csv", f"id,x|{one},1|b,2|{other},3")
+        said = lab().said
+        assert f"the keys of '{one}' (line 2 of" in said
+        assert f"of '{other}' (line 4 of" in said and "name two rows" in said
 
 
 def test_far_values_are_named_once(lab: Laboratory) -> None:

@@ -656,10 +656,11 @@ def test_files_of_other_forms_give_the_same_rows(lab: Laboratory, mark: str) -> 
     lab.pool.write_text(lab.pool.read_text().replace(".", ","))
     lab.results.write_text(lab.results.read_text().replace(".", ","))
     after = lab(*words, "--decimal", ",").rows
-    pairs = [*zip(after, before, strict=True)]
-    for name in ("predicted_mean", "predicted_sd", "heat"):
-        assert all(a[name].replace(",", ".") == b[name] for a, b in pairs)
-        assert any("," in a[name] for a in after)
+    for name in ("predicted_mean", "predicted_sd", "heat", "reason"):
+        shown = [re.sub(r"(\d),(\d)", r"\1.\2", a[name]) for a in after]
+        assert shown == [b[name] for b in before]
+        assert any(re.search(r"\d,\d", a[name]) for a in after)
+        assert not any(re.search(r"\d\.\d", a[name]) for a in after)
 
 
 FORMS = [
@@ -815,6 +816,22 @@ def test_a_result_that_two_files_have_counts_once(lab: Laboratory) -> None:
     assert f"belong in one file): line 2 (key 'c0') of {second}, line 3 (key" in said
     assert f"count as data beside it: line 4 (key 'old') of {first}\n" in said
     assert f"best so far: line 4 (key 'old') of {first}, 'loss': 3" in said
+
+
+def test_an_error_names_what_an_earlier_call_wrote(lab: Laboratory) -> None:
+    """It could be taken for the new batch."""
+    out, page = lab.folder / "next.csv", lab.folder / "page.html"
+    wrong = lab.write("wrong.csv", "id,loss|zz,1")
+    told = lab.write("m.csv", measured(3))
+    words = ["--output", out, "--report", page, "--results"]
+    assert "earlier call" not in lab.refused(*words, wrong)
+    lab(*words, told)
+    before = out.read_bytes()
+    line = lab.refused(*words, wrong)
+    assert line.endswith(f"still of an earlier call: '{out}', '{page}'.\n")
+    assert out.read_bytes() == before
+    line = lab.refused("--output", lab.pool, "--results", told)
+    assert "earlier call" not in line
 
 
 def test_columns_of_the_output_can_be_ignored(lab: Laboratory) -> None:

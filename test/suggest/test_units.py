@@ -56,6 +56,55 @@ def test_columns_with_units(lab: Laboratory) -> None:
         assert lab("--exclude", condition, "--batch", 9).ids == ["c1"]
 
 
+def test_prices_with_a_currency_before_them(lab: Laboratory) -> None:
+    for form, unit in (
+        ("EUR {}.50", "EUR"),
+        ("\u20ac{}.50", "\u20ac"),
+        ("$ {}.50", "$"),
+    ):
+        cells = [[f"c{i}", i, form.format(i + 1)] for i in range(9)]
+        lab.write("pool.csv", [["id", "x", "price"], *cells])
+        said = lab("--cost", "price").said
+        assert f"'price': the cost, numbers from 1.5 to 9.5 {unit}." in said
+    lab.write("pool.csv", [["id", "x", "p"], ["a", 1, "$ 1,200.00"], ["b", 2, "$9.50"]])
+    assert "the cost, numbers from 9.5 to 1200 $." in lab("--cost", "p").said
+    lab.write("pool.csv", [["id", "x", "p"], ["a", 1, "$ 1,200"], ["b", 2, "$9.50"]])
+    assert "'1,200' is no number" in lab.refused("--cost", "p")
+    lab.write("pool.csv", "id,p|a,$5|b,6|c,$7")
+    assert "column 'p': '6' is not in '$', as most" in lab.refused()
+    lab.write("pool.csv", [["id", "x", "p"], ["a", 1, "CAT 12"], ["b", 2, "CAT 9"]])
+    assert "read: 'p': 2 categories" in lab().said
+
+
+@pytest.mark.parametrize(
+    ("name", "cell", "is_noted"),
+    [
+        ("T (\u00b0C)", "338 K", True),
+        ("T/\u00baC", "338 K", True),
+        ("m [mg]", "0.65 g", True),
+        ("V [\u00b5L]", "65 mL", True),
+        ("V [\u00b5L]", "65 ul", False),
+        ("T [\u00b0C]", "65 \u2103", False),
+        ("t (hours)", "3 h", False),
+        ("T in the oil (bath)", "65 \u00b0C", False),
+        ("T", "338 K", False),
+        ("T (\u00b0C)", "338", False),
+    ],
+)
+def test_a_unit_in_the_name_of_a_column(
+    lab: Laboratory, name: str, cell: str, is_noted: bool
+) -> None:
+    """Cells in another one are named, of candidates and of results."""
+    number, *unit = cell.split(" ")
+    cells = [[f"c{i}", " ".join([number + str(i), *unit])] for i in range(9)]
+    told = lab.write("m.csv", [["id", name], *cells[:3]])
+    assert (
+        "its name ends with" in lab("--results", told, target=name).said
+    ) == is_noted
+    lab.write("pool.csv", [["id", name], *cells])
+    assert (f"the cells of column '{name}' are in" in lab().said) == is_noted
+
+
 def test_one_cell_in_another_unit_is_named(lab: Laboratory) -> None:
     """Where most have one; a column of as many units as kinds is one of categories."""
     lab.write("pool.csv", lines("id,time,x", "c{0},{0} h,{0}", NUM) + "|d,30 min,3")

@@ -144,6 +144,19 @@ def test_hidden_rows_are_refused(lab: Laboratory, tmp_path: Path) -> None:
     assert len(read_table(path)) == 9
 
 
+def test_hidden_columns_are_named(lab: Laboratory, tmp_path: Path) -> None:
+    """Several that are hidden together have one record."""
+    table = [["id", "a", "b", "c"], *([f"k{i}", i, i % 3, i % 2] for i in range(5))]
+    lab.pool = workbook(tmp_path / "p.xlsx", table)
+    book = openpyxl.load_workbook(lab.pool)
+    book.active.column_dimensions.group("B", "C", hidden=True)
+    book.active.column_dimensions["G"].hidden = True
+    book.save(lab.pool)
+    said = lab().said
+    assert "p.xlsx: columns that are hidden count as the others: 'a', 'b'." in said
+    assert "read: 'b': numbers from 0 to 2." in said
+
+
 def test_the_first_visible_sheet_is_read(lab: Laboratory, tmp_path: Path) -> None:
     book = openpyxl.Workbook()
     book.active.append(["old"])

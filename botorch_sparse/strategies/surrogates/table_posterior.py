@@ -3,7 +3,7 @@
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import torch
 from botorch.exceptions import InputDataError
@@ -15,7 +15,11 @@ from typing_extensions import override
 from botorch_sparse.batching.rules import ContinueFunction, Rule, always_continue
 from botorch_sparse.pools.exact_pool import ExactPool
 from botorch_sparse.pools.nystrom_pool import NystromPool
-from botorch_sparse.pools.sample_paths import Levels, Price, path_maximizers
+from botorch_sparse.pools.sample_paths import (
+    Price,
+    path_maximizers,
+    upper_bounds,
+)
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows
 from botorch_sparse.pools.table_batch import TableBatch
 from botorch_sparse.posteriors import NystromPosterior
@@ -167,7 +171,7 @@ class TablePosterior(DomainPosterior):
         price: Price | None,
     ) -> list[int]:
         """Candidates for some paths, in one pass, by torch's own randomness."""
-        X, levels, spread = self.pool.X, cast(Levels, list), None
+        X, levels, spread = self.pool.X, upper_bounds, None
         known = [each for each in posteriors if each is not None]
         if not known:
             raise no_data()
@@ -327,12 +331,19 @@ def _levels_of_known(
     joint: JointOutcomes,
     posteriors: list[NystromPosterior | None],
     weights: Tensor,
-    values: list[Tensor],
+    lower: list[Tensor],
+    upper: list[Tensor],
 ) -> list[Tensor]:
-    """What paths maximize, from values of those outcomes that have a posterior."""
-    rest = iter(values)
-    each = [None if posterior is None else next(rest) for posterior in posteriors]
-    return joint.preference.levels(joint.stack(each), weights)
+    """What paths maximize, from bounds of those outcomes that have a posterior."""
+
+    def of_all(values: list[Tensor]) -> Tensor:
+        rest = iter(values)
+        return joint.stack([None if p is None else next(rest) for p in posteriors])
+
+    Y = of_all(upper)
+    if lower is not upper:
+        Y = joint.preference.outcomes.best_between(of_all(lower), Y)
+    return joint.preference.levels(Y, weights)
 
 
 def no_data() -> InputDataError:

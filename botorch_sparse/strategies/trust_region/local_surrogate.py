@@ -256,10 +256,14 @@ class LocalSurrogate:
             return path_maximizers(inputs, posteriors, num, once, levels=levels)
 
     def _levels(
-        self, preference: Preference, weights: Tensor, paths: list[Tensor]
+        self,
+        preference: Preference,
+        weights: Tensor,
+        lower: list[Tensor],
+        upper: list[Tensor],
     ) -> list[Tensor]:
-        """What is maximized of `b x q` values of each outcome's paths."""
-        scaled = [p.scale * f for p, f in zip(self.priors, paths, strict=True)]
+        """What is maximized of `b x q` values of each outcome's paths: bounds alike."""
+        scaled = [p.scale * f for p, f in zip(self.priors, upper, strict=True)]
         return preference.levels(torch.stack(scaled).movedim(0, -1), weights)
 
     def certificate(self, record: RunRecord) -> None:

@@ -213,7 +213,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
             )
         for kernel, _ in settings_of(covar_module, lam, num):
             if kernel is not None and acquisition == "thompson":
-                require_random_features(kernel, place.dim)
+                require_random_features(kernel)
         self.batch_size = batch_size
         self.acquisition = acquisition
         self.num_candidates = num_candidates

@@ -112,23 +112,23 @@ def of_columns(
 
 def enumerated() -> MoleculeProblem:
     """10^6 products of fragments, bits; their drug-likeness."""
-    start, num = f"enumerated_{FRAGMENTS}_{SIZE}", FRAGMENTS**3
-    bits = _kept(f"{start}_bits", (num, SIZE // 8), 0)
-    values = _kept(f"{start}_values", (num,), np.nan)
-    if np.isnan(values).any():
-        compute([*products(FRAGMENTS)], bits, values)
-    return MoleculeProblem(bits, (SIZE,), np.array(values))
+    start, num = CACHE / f"enumerated_{FRAGMENTS}_{SIZE}", FRAGMENTS**3
+    bits, values = (Path(f"{start}_{name}.npy") for name in ("bits", "values"))
+    if not values.is_file() or np.isnan(np.load(values)).any():
+        smiles = [*products(FRAGMENTS)]
+        held = _opened(bits, np.uint8, (num, SIZE // 8))
+        compute(smiles, held, _opened(values, float, (num,)))
+    return MoleculeProblem(np.load(bits, mmap_mode="r"), (SIZE,), np.load(values))
 
 
-def _kept(name: str, shape: tuple[int, ...], fill: float) -> NDArray[Any]:
-    """An array in a file of the cache; a new file holds one number."""
-    path = CACHE / f"{name}.npy"
+def _opened(path: Path, dtype: type, shape: tuple[int, ...]) -> NDArray[Any]:
+    """An array in a file of the cache, to be written; a new one is NaN or 0."""
     if path.is_file():
         return np.load(path, mmap_mode="r+")
-    dtype = np.dtype(np.uint8 if fill == 0 else np.float64)
     path.parent.mkdir(parents=True, exist_ok=True)
-    array = open_memmap(path, "w+", dtype, shape)
-    array[:] = fill
+    array = open_memmap(path, "w+", np.dtype(dtype), shape)
+    if dtype is float:
+        array[:] = np.nan
     return array
 
 

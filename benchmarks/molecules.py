@@ -142,7 +142,9 @@ def report(store: Store, args: argparse.Namespace) -> str:
         if found:
             longest = max((run for each in found.values() for run in each), key=length)
             lines += [f"### {problem}: {longest['of']:,} rows", ""]
-            lines += [*table(found, longest["at"]), "", *comparisons(found), ""]
+            lines += [*table(found, longest["at"]), ""]
+            compared = comparisons(found)
+            lines += [*compared, ""] if compared else []
     return "\n".join(lines)
 
 

@@ -263,3 +263,4 @@ def test_problems_that_are_not_here_are_left_out(monkeypatch, capsys, tmp_path):
     assert molecules.available(names, molecule_problems.load_molecules) == []
     said = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in said] == names
+    assert not [*tmp_path.iterdir()]

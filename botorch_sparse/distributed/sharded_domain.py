@@ -10,6 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from botorch_sparse.distributed.sharded_pool import ShardedPool
+from botorch_sparse.pools.compact_rows import CompactRows, Rows
 from botorch_sparse.pools.shard import HOST, Ranks, Shard
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
 from botorch_sparse.strategies.data.columns import open_array
@@ -36,7 +37,7 @@ class ShardedDomain(TableDomain):
             sent with the coordinates.
     """
 
-    X: Tensor
+    X: Rows
     shard: Shard
     feature_names: tuple[str, ...] = ()
     beside: Tensor | None = None
@@ -51,7 +52,7 @@ class ShardedDomain(TableDomain):
 
     @property
     @override
-    def own_rows(self) -> Tensor:
+    def own_rows(self) -> Rows:
         return self.X
 
     @property
@@ -84,6 +85,11 @@ class ShardedDomain(TableDomain):
         low, high = self.X.aminmax(dim=0)
         ends = [self.ranks.min(low), self.ranks.max(high)]
         self._once["ranges"] = torch.stack(ends).double()
+
+    @property
+    @override
+    def fingerprints(self) -> tuple[slice, ...]:
+        return (slice(0, self.dim),) if isinstance(self.X, CompactRows) else ()
 
     @property
     @override
@@ -129,7 +135,7 @@ class ShardedDomain(TableDomain):
         return torch.stack([self._known[row] for row in rows])
 
     @override
-    def pool(self, inputs: Callable[[Tensor], Tensor], max_memory: int) -> ShardedPool:
+    def pool(self, inputs: Callable[[Any], Any], max_memory: int) -> ShardedPool:
         return ShardedPool(inputs(self.X), shard=self.shard, max_memory=max_memory)
 
     def example_rows(self) -> Tensor:

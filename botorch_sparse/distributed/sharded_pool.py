@@ -133,7 +133,7 @@ class ShardedBatch(TableBatch):
         if owner == self._shard.ranks.rank:
             place = row - self._shard.start
             cross, *variances = self._own.look(place)
-            packed = torch.cat([X[place], cross, X.new_tensor(variances)])
+            packed = torch.cat([X[place], cross, cross.new_tensor(variances)])
         packed = self._shard.ranks.from_owner(packed, owner)
         return packed.split([X.shape[-1], m, 2])
 
@@ -184,7 +184,7 @@ class ShardedDeviceBatch(DeviceBatch):
     @override
     def _make_pending(self, row: int) -> Tensor:
         numbers, x, k = self._winner.split([NUMBERS, *self._sizes])
-        x, k = (part.to(self._pool.X, copy=True) for part in (x, k))
+        x, k = (part.to(self._pool.X.dtype, copy=True) for part in (x, k))
         self._pool.passed[row] = numbers[1:2].long(), x, k
         place = row - self._shard.start
         if 0 <= place < len(self._shard):
@@ -207,7 +207,7 @@ class ShardedDeviceBatch(DeviceBatch):
     def _packed(self, own: Choice, k: Tensor) -> Tensor:
         """Value, row (exact to 2^53), variances, rest, coordinates and `k_S(x)`."""
         rest = own.value.new_full((1,), -torch.inf) if own.rest is None else own.rest
-        row, x = own.row + self._shard.start, self._pool.X.index_select(0, own.row)
+        row, x = own.row + self._shard.start, self._pool.X[own.row]
         parts = own.value, row, own.variance, own.initial, rest, x.squeeze(0), k
         return torch.cat([part.double() for part in parts])
 

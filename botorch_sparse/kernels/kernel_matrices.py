@@ -44,6 +44,11 @@ def is_thread_safe(*modules: Module) -> bool:
     return all(type(_unscaled(module)) in safe for module in modules)
 
 
+def compares_counts(kernel: Kernel) -> bool:
+    """Whether a kernel compares whole numbers exactly, of bytes as well."""
+    return type(_unscaled(kernel)) is TanimotoKernel
+
+
 def _unscaled(module: Module) -> Module:
     while type(module) is ScaleKernel:
         module = module.base_kernel
@@ -60,6 +65,8 @@ def prior_variance(kernel: Kernel, X: Tensor) -> Tensor:
     check_kind("kernel", kernel, Kernel, "a GPyTorch kernel, such as RBFKernel()")
     check_tensors(X=X)
     X = X[(None,) * max(0, len(kernel.batch_shape) + 2 - X.dim())]
+    if compares_counts(kernel):  # the same for all
+        return kernel(X[..., :1, :], diag=True).expand(X.shape[:-1]).clone()
     alone = X.movedim(-2, 0).unsqueeze(-2)
     k_diag = kernel(alone, diag=True)
     # torch.broadcast_shapes imports sympy when it is first called, for 0.3 s.

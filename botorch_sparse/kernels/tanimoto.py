@@ -106,33 +106,43 @@ class TanimotoKernel(Kernel):
 
 
 def similarity(x1: Tensor, x2: Tensor, *, diag: bool = False) -> Tensor:
-    """Tanimoto similarities, `... x n x n'`, or of one point with one, `... x n`."""
-    total1, total2 = x1.sum(-1), x2.sum(-1)
+    """Tanimoto similarities, `... x n x n'`, or of one point with one, `... x n`.
+
+    Points may be bytes (uint8), where rows of a large table are.
+    """
+    dtype = torch.promote_types(x1.dtype, x2.dtype)
+    dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
+    total1, total2 = (x.sum(-1).to(dtype) for x in (x1, x2))
     if diag:
-        both = torch.minimum(x1, x2).sum(-1)
+        both = torch.minimum(x1, x2).sum(-1).to(dtype)
         either = total1 + total2 - both
     else:
-        both = _sums_of_minima(x1, x2)
-        either = total1.unsqueeze(-1) + total2.unsqueeze(-2) - both
+        total = total1.unsqueeze(-1) + total2.unsqueeze(-2)
+        both = _sums_of_minima(x1, x2, total)
+        either = total - both
     # Two points without any entry are the same.
     is_empty = either == 0
     return torch.where(is_empty, 1.0, both / either.where(~is_empty, 1.0))
 
 
-def _sums_of_minima(x1: Tensor, x2: Tensor) -> Tensor:
-    """The sums of the smaller entries, `... x n x n'`."""
+def _sums_of_minima(x1: Tensor, x2: Tensor, total: Tensor) -> Tensor:
+    """The sums of the smaller entries, `... x n x n'`; `total` are those of both."""
     most = _largest_level(x1, x2)
     if most is None:
-        total = x1.sum(-1).unsqueeze(-1) + x2.sum(-1).unsqueeze(-2)
         return (total - torch.cdist(x1, x2, p=1.0)) / 2
-    both = torch.zeros((), dtype=torch.float32, device=x1.device)
+    both = torch.zeros((), dtype=torch.float32, device=total.device)
     for level in range(1, most + 1):
         a, b = x1, x2
         if level > 1:  # few columns have higher counts
             columns = (a.flatten(0, -2).amax(0) >= level).nonzero().squeeze(-1)
             a, b = a.index_select(-1, columns), b.index_select(-1, columns)
-        both = both + (a >= level).float() @ (b >= level).float().mT
-    return both.to(x1.dtype)
+        both = both + _at_least(a, level) @ _at_least(b, level).mT
+    return both.to(total)
+
+
+def _at_least(x: Tensor, level: int) -> Tensor:
+    """Where counts are so high, as zeros and ones for exact products."""
+    return (x >= level).float()
 
 
 def _largest_level(x1: Tensor, x2: Tensor) -> int | None:
@@ -149,5 +159,7 @@ def _largest_level(x1: Tensor, x2: Tensor) -> int | None:
     are_few = most <= MOST_LEVELS and most * x1.shape[-1] < LARGEST_SUM
     if x1.requires_grad or x2.requires_grad or not are_few:
         return None
-    are_whole = all(bool((x == x.trunc()).all()) for x in (x1, x2))
+    are_whole = all(
+        not x.is_floating_point() or bool((x == x.trunc()).all()) for x in (x1, x2)
+    )
     return int(most) if are_whole else None

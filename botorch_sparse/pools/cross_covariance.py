@@ -24,7 +24,8 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.kernels import dense_covariance
-from botorch_sparse.kernels.kernel_matrices import is_thread_safe
+from botorch_sparse.kernels.kernel_matrices import compares_counts, is_thread_safe
+from botorch_sparse.pools.compact_rows import Rows, kernel_rows
 from botorch_sparse.pools.embedding import TILE, Embedding, padded, size_of
 from botorch_sparse.pools.shard import RANK_TILE
 from botorch_sparse.posteriors.threads import (
@@ -34,12 +35,14 @@ from botorch_sparse.posteriors.threads import (
     one_thread,
 )
 
-# Points of a group, which cost little more than one of them.
-POINTS = 8
+# Points of a group, which cost little more than one of them; where products are exact,
+# and groups of any size round alike, reading the rows costs most.
+POINTS, EXACT_POINTS = 8, 256
 # Spare columns that are kept.
 MOST_SPARE = 64
-# Tiles that a kernel is evaluated for at a time: its temporaries stay in the cache.
-COLUMN_TILES = 32
+# Tiles that a kernel is evaluated for at a time, and most entries of them: its
+# temporaries stay in the cache.
+COLUMN_TILES, COLUMN_ENTRIES = 32, 2**21
 
 
 class KernelColumns:
@@ -83,7 +86,7 @@ class KernelColumns:
     def find(
         self,
         covar_module: Kernel,
-        X: Tensor,
+        X: Rows,
         points: Tensor,
         capacity: int,
         likely: Tensor,
@@ -119,22 +122,23 @@ class KernelColumns:
     def _compute(
         self,
         covar_module: Kernel,
-        X: Tensor,
+        X: Rows,
         wanted: dict[bytes, Tensor],
         slot: dict[bytes, int],
         free: Callable[[], int],
     ) -> None:
         """Compute the columns of points, and note their slots."""
         new = list(wanted)
-        for start in range(0, len(new), POINTS):
-            group = new[start : start + POINTS]
+        size = group_size(covar_module)
+        for start in range(0, len(new), size):
+            group = new[start : start + size]
             points = torch.stack([wanted[key] for key in group])
             columns = kernel_columns(covar_module, X, points)
             for key, column in zip(group, columns, strict=True):
                 slot[key] = place = free()
                 self.values[place] = column
 
-    def _reserve(self, X: Tensor, size: int, capacity: int) -> None:
+    def _reserve(self, X: Rows, size: int, capacity: int) -> None:
         """Room for so many columns, and for more later on."""
         kept = len(self.values)
         if size > kept:
@@ -172,23 +176,29 @@ def _free_slot(
     return slot.pop(next(key for key in slot if key not in needed))
 
 
+def group_size(covar_module: Kernel) -> int:
+    """The most points of a group."""
+    return EXACT_POINTS if compares_counts(covar_module) else POINTS
+
+
 @torch.no_grad()
-def kernel_columns(covar_module: Kernel, X: Tensor, points: Tensor) -> Tensor:
-    """Covariances of at most `POINTS` points (`k x d`) with a table, `k x A`."""
+def kernel_columns(covar_module: Kernel, X: Rows, points: Tensor) -> Tensor:
+    """Covariances of a group of points (`k x d`) with a table, `k x A`."""
     k, num = len(points), len(X)
-    missing = POINTS - k
-    points = torch.cat([points, points[-1:].expand(missing, -1)])
-    columns = X.new_empty(POINTS, padded(num, RANK_TILE))
+    points = torch.cat([points, points[-1:].expand(-k % POINTS, -1)])
+    columns = X.new_empty(len(points), padded(num, RANK_TILE))
+    most = COLUMN_ENTRIES // (RANK_TILE * X.shape[1])
+    size = max(1, min(COLUMN_TILES, most)) * RANK_TILE
 
     def compute(start: int) -> None:
-        part = X[start : start + COLUMN_TILES * RANK_TILE]
+        part = kernel_rows(covar_module, X, slice(start, start + size))
         part = torch.cat([part, part[-1:].expand(-len(part) % RANK_TILE, -1)])
         tiles = part.view(-1, RANK_TILE, X.shape[-1])
         K = dense_covariance(covar_module, tiles, points.expand(len(tiles), -1, -1))
         columns[:, start : start + len(part)] = K.flatten(0, 1).mT
 
     work = num * POINTS * KERNEL_ENTRY if is_thread_safe(covar_module) else 0
-    for_each(range(0, num, COLUMN_TILES * RANK_TILE), work, lambda: compute)
+    for_each(range(0, num, size), work, lambda: compute)
     return columns[:k, :num]
 
 
@@ -202,7 +212,7 @@ class CrossCovariance:
 
     def __init__(
         self,
-        X: Tensor,
+        X: Rows,
         embedding: Embedding,
         columns: KernelColumns | None,
         likely: Tensor,
@@ -316,7 +326,8 @@ class CrossCovariance:
         full = torch.cat([rows, rows[-1:].expand(TILE - len(rows))])
         kernel = self.embedding.posterior.covar_module
         with self._kernel_lock, one_thread():
-            K = dense_covariance(kernel, self._padded_points, self.X[full])
+            Z = kernel_rows(kernel, self.X, full)
+            K = dense_covariance(kernel, self._padded_points, Z)
         K[len(self._points) :] = 0.0
         return K
 
@@ -399,10 +410,10 @@ class CrossCovariance:
         kernel = self.embedding.posterior.covar_module
         index = torch.arange(rows.start, rows.stop)
         index = torch.cat([index, index[-1:].expand(-len(index) % TILE)])
-        X = [self.X[part] for part in index.split(TILE)]
+        X = [kernel_rows(kernel, self.X, part) for part in index.split(TILE)]
         with self._kernel_lock, one_thread():
             groups = [
                 torch.cat([dense_covariance(kernel, group, x) for x in X], dim=1)
-                for group in points.split(POINTS)
+                for group in points.split(group_size(kernel))
             ]
         return self.of(index), torch.cat(groups)

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from botorch_sparse.batching.rules import ContinueFunction, Rule, always_continue
 from botorch_sparse.kernels import dense_covariance
+from botorch_sparse.pools.compact_rows import Rows
 from botorch_sparse.pools.embedding import size_of
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.pools.table_batch import Points, TableBatch
@@ -35,7 +36,7 @@ class DeviceMoments:
     posterior: NystromPosterior
     whitening: Tensor  # the matrix that turns `k_S(x)` into `w(x)`, `m x m`
     moments: Moments  # of all `A` candidates
-    X: Tensor  # `A x d` candidates
+    X: Rows  # `A x d` candidates
     width: int  # candidates of a tile, the same for any part of the table
     kept: Tensor | None  # `t x m x width`, all `k_S(x)` if kept; the last is padded
     is_whole: ClassVar[bool] = True
@@ -45,7 +46,7 @@ class DeviceMoments:
         cls,
         posterior: NystromPosterior,
         prior: Moments,
-        X: Tensor,
+        X: Rows,
         width: int,
         *,
         keeps: bool,
@@ -123,7 +124,7 @@ class DeviceMoments:
         return squares
 
 
-def _tiles(X: Tensor, width: int) -> Iterator[tuple[slice, Tensor]]:
+def _tiles(X: Rows, width: int) -> Iterator[tuple[slice, Tensor]]:
     """The rows of each tile, and their coordinates; the last ones are repeated."""
     for start in range(0, len(X), width):
         rows = slice(start, min(start + width, len(X)))

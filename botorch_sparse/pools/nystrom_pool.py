@@ -16,6 +16,7 @@ from botorch_sparse.pools.branch_and_bound import (
     InducingOrder,
     greedy_order,
 )
+from botorch_sparse.pools.compact_rows import Rows, mean_of, variance_of
 from botorch_sparse.pools.cross_covariance import CrossCovariance, KernelColumns
 from botorch_sparse.pools.device_batch import (
     BlockBatch,
@@ -66,7 +67,7 @@ class NystromPool:
     Cost: O(A m^2) for `update`, or a part of it.
 
     Args:
-        X: `A x d` candidates.
+        X: `A x d` candidates, or `CompactRows` of bits or counts.
         noise: Noise variance lambda of one evaluation.
         max_memory: Bytes for covariances with inducing points, past and present.
         chunk_size: Rows embedded at a time.
@@ -84,7 +85,7 @@ class NystromPool:
 
     def __init__(
         self,
-        X: Tensor,
+        X: Rows,
         noise: float = 1.0,
         *,
         max_memory: int = MAX_MEMORY,
@@ -196,8 +197,8 @@ class NystromPool:
                 then, for rounding alone, and the pool has to be updated once more.
         """
         if k_diag is None:
-            k_diag = posterior.covar_module(self.X, diag=True)
-        prior = Moments(posterior.mean_module(self.X), k_diag)
+            k_diag = variance_of(posterior.covar_module, self.X)
+        prior = Moments(mean_of(posterior.mean_module, self.X), k_diag)
         if self.on_device:
             m = posterior.num_inducing
             self._state = DeviceMoments.of(

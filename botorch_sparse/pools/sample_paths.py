@@ -38,8 +38,9 @@ from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 from botorch_sparse.kernels import dense_covariance, prior_variance
-from botorch_sparse.kernels.kernel_matrices import is_thread_safe
+from botorch_sparse.kernels.kernel_matrices import compares_counts, is_thread_safe
 from botorch_sparse.kernels.lengthscales import innermost
+from botorch_sparse.pools.compact_rows import CompactRows, Rows
 from botorch_sparse.pools.shard import ALL_ROWS, Ranks, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.threads import FEATURE, KERNEL_ENTRY, for_each
@@ -89,7 +90,7 @@ class Price(NamedTuple):
 
 @torch.no_grad()
 def path_maximizers(
-    X: Tensor,
+    X: Rows,
     posteriors: Sequence[NystromPosterior],
     num_paths: int,
     selectable: SelectableRows = ALL_ROWS,
@@ -135,6 +136,9 @@ def path_maximizers(
     compared = _compared(levels, price, paths)
     depth = num_paths if selectable.once else 1
     is_drawn = all(path.residual is None for path in paths)
+    are_counts = isinstance(X, CompactRows) and all(
+        compares_counts(path.kernel) for path in paths
+    )
     kept = depth if is_drawn else max(depth, NUM_CONTENDERS)
     shape = (num_levels, num_paths, kept)
     # Minus infinity where excluded.
@@ -151,7 +155,8 @@ def path_maximizers(
             # Always as many rows: products of one shape round alike.
             num = min(chunk_size, shard.num_rows)
             whole = torch.cat([rows, rows[-1:].expand(num - len(rows))])
-            Z, index = X[whole], (rows + shard.start).expand(num_paths, -1)
+            Z = X.entries(whole) if are_counts else X[whole]  # type: ignore[union-attr]
+            index = (rows + shard.start).expand(num_paths, -1)
             bounds = [path.bounds(Z) for path in paths]
             upper = [high[:, : len(rows)] for _, high in bounds]
             lower = upper
@@ -183,7 +188,7 @@ def path_maximizers(
 
 
 def _drawn(
-    X: Tensor,
+    X: Rows,
     paths: "Sequence[SamplePaths]",
     compared: "Compared",
     best: Tensor,
@@ -379,11 +384,13 @@ class SamplePaths:
 
     def _covariance(self, X: Tensor) -> Tensor:
         """`k_S(x)` without features, `m x q`."""
-        return dense_covariance(self.kernel, self.points, X.to(self.points))
+        Z = X.to(self.points) if X.is_floating_point() else X
+        return dense_covariance(self.kernel, self.points, Z)
 
     def _explained(self, X: Tensor, K: Tensor) -> Tensor:
         """What `k_S(x)` makes of the values, `k x q`."""
-        return self.mean(X) + (self.beta @ K).to(X.dtype)
+        f = self.beta @ K
+        return self.mean(X) + (f.to(X.dtype) if X.is_floating_point() else f)
 
     def bounds(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """What values at `q x d` points are between, `k x q` each.
@@ -396,7 +403,7 @@ class SamplePaths:
         K = self._covariance(X)
         values = self._explained(X, K)
         phi = torch.linalg.solve_triangular(self.residual.chol, K, upper=False)
-        variance = prior_variance(self.kernel, X.to(self.points))
+        variance = prior_variance(self.kernel, X)
         sd = (variance - phi.square_().sum(0)).clamp_min_(0.0).sqrt_().to(values)
         width = NUM_DEVIATIONS * sd.expand_as(values)
         if self.residual.spread is not None:

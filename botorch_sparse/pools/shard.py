@@ -13,6 +13,7 @@ from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
 from botorch_sparse.argument_checks import check_whole, short_repr
+from botorch_sparse.pools.compact_rows import Rows
 
 T = TypeVar("T")
 HOST = torch.device("cpu")
@@ -219,7 +220,7 @@ class Shard:
         own = (place >= 0) & (place < len(self))
         return replace(rows, excluded=place[own])
 
-    def at(self, values: Tensor, rows: Tensor) -> Tensor:
+    def at(self, values: Rows, rows: Tensor) -> Tensor:
         """Values at some rows, from their owners.
 
         Args:

@@ -23,6 +23,7 @@ from typing_extensions import override
 from botorch_sparse.acquisition.ratios import LocalBound, local_ratio, local_sum
 from botorch_sparse.argument_checks import DTYPES, check_tensors
 from botorch_sparse.batching.rules import GrowingBatch, Rule
+from botorch_sparse.pools.compact_rows import CompactRows, Rows
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows, Shard
 from botorch_sparse.posteriors.nystrom import Moments
 
@@ -223,8 +224,10 @@ class LocalSums:
                 self._sums.add_(square, alpha=new.pop(row))
 
 
-def validate_candidates(X: Tensor) -> None:
+def validate_candidates(X: Rows) -> None:
     """Refuse what is no finite `A x d` table of candidates; see `NystromPool`."""
+    if isinstance(X, CompactRows):
+        return
     check_tensors(X=X)
     if X.dim() != 2 or X.shape[0] == 0 or X.shape[1] == 0:
         raise BotorchTensorDimensionError(

@@ -160,7 +160,7 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
 
     def _moments(self) -> list["_PendingMoments | None"]:
         """For each outcome moments given what is pending; None without data."""
-        points, X = self.pending, self.candidates
+        points, X = self.pending, self.candidates[:]
         beside = points[points >= len(X)].unique()
         if len(beside):  # of an earlier table
             X = torch.cat([X, self.record.points(beside).to(X)])

@@ -442,5 +442,5 @@ def _posterior_on(
             "Exact posteriors are not shared by ranks: GPUCB, GPBUCB and "
             "UncertaintyReduction take one process. Use BBKB, BKB or ThompsonSampling."
         )
-    X = source.inputs(domain.own_rows)
+    X = source.inputs(domain.own_rows[:])
     return ExactTablePosterior(source, prior, exact_pool(X, prior))

@@ -356,7 +356,7 @@ class UCBStrategy(ModelStrategy[Any]):
             return self._sample_box(self.box, min(limit, MAX_BOX_BATCH), largest)
         surrogate, lam = self.surrogate, self._statistics[0].lam
         prior = Prior(surrogate.view.prior.covar_module, lam, mean_module=ZeroMean())
-        pool = exact_pool(surrogate.source.inputs(self.candidates), prior)
+        pool = exact_pool(surrogate.source.inputs(self.candidates[:]), prior)
         if len(self.record) > 0:
             data = evaluations_at(self.record, self.record.folded())
             X = surrogate.source.inputs(data.X)

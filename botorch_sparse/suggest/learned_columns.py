@@ -166,7 +166,7 @@ def column_effect(strategy: Learner, column: int) -> Effect:
     """
     spec, X = _specs(strategy)[column], _some_rows(strategy)
     part = slice(spec.start, spec.start + spec.width)
-    own = strategy.candidates[:, part]
+    own = strategy.candidates[:][:, part]
     if spec.categories is None:
         levels = own.unique()
         if len(levels) > NUM_LEVELS:

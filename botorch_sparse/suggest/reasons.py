@@ -62,7 +62,7 @@ def explain(
     """
     if not rows:
         return []
-    mean, sd = predicted(strategy, strategy.candidates[list(rows)])
+    mean, sd = predicted(strategy, strategy.candidates[torch.tensor(rows)])
     known = _Measured(strategy, pool, results)
     has_data = (
         ~strategy.history.Y.reshape(-1, len(pool.outcomes)).isnan().all(0).numpy()
@@ -127,7 +127,7 @@ class _Measured:
 
         It is their mean over the outcomes. Zero for features that do not vary.
         """
-        low, high = self.strategy.candidates.double().aminmax(dim=0)
+        low, high = self.strategy.domain.ranges
         learned = [
             inverse_squares(self.strategy, place)
             for place, part in enumerate(self.strategy.surrogate.parts)
@@ -139,7 +139,7 @@ class _Measured:
     def squares(self, rows: Sequence[int], row: int) -> Tensor:
         """Squared distances of some rows from one, `k x d`, by the kernels."""
         X = self.strategy.candidates
-        return (X[list(rows)] - X[row]).double().square().cpu() * self.relevance
+        return (X[torch.tensor(rows)] - X[row]).double().square().cpu() * self.relevance
 
     def nearest(self, row: int) -> list[int]:
         """The measured rows, the nearest ones to a row first."""

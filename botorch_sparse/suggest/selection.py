@@ -106,7 +106,7 @@ def rebuild(
     known = len(results) + len(results.failed) + len(pending)
     drawn = np.random.SeedSequence((options.seed, known)).generate_state(1, np.uint64)
     table = pool.with_points(results.points)
-    if (table.X == table.X[0]).all():
+    if (table.X[:] == table.X[0]).all():
         raise InputDataError(
             f"{pool.text.name}: no feature differs between the rows, so that there is "
             "nothing to choose by; is one left out, or missing?"

@@ -36,6 +36,7 @@ from botorch_sparse.batching.rules import (
     ContinueFunction,
     always_continue,
 )
+from botorch_sparse.pools.compact_rows import Rows
 from botorch_sparse.strategies.core.checkpoint import (
     STATE_VERSION,
     check_fits,
@@ -193,8 +194,8 @@ class Strategy(ABC):
         return self.domain.table
 
     @property
-    def candidates(self) -> Tensor:
-        """`A x d` candidates; none on a box."""
+    def candidates(self) -> Rows:
+        """`A x d` candidates, `CompactRows` of bits or counts; none on a box."""
         if (table := self.table) is not None:
             return table.X
         return self.domain.rows(torch.empty(0, dtype=torch.long))

@@ -21,6 +21,7 @@ from botorch_sparse.argument_checks import (
     short_list,
     short_repr,
 )
+from botorch_sparse.pools.compact_rows import CompactRows, Rows
 from botorch_sparse.strategies.data.columns import (
     Column,
     as_list,
@@ -47,7 +48,7 @@ class CandidateTable:
 
     Attributes:
         X: `A x d` encoded candidates, float64; a tensor that was given is itself, and
-            a file is not read into memory.
+            a file is not read into memory. Bits and counts are `CompactRows`.
         feature_names: Names of the `d` encoded columns: `label`, or `label=category`.
         keys: `A` different names of the rows; None where they are known by number.
         columns: The user's columns, in their order.
@@ -66,7 +67,7 @@ class CandidateTable:
         tensor([1])
     """
 
-    X: Tensor
+    X: Rows
     feature_names: tuple[str, ...]
     keys: tuple[Hashable, ...] | None
     columns: tuple[Column, ...]
@@ -85,7 +86,9 @@ class CandidateTable:
         Args:
             candidates: `A x d` tensor, NumPy array or list of lists of numbers, a
                 pandas DataFrame, or a `CandidateTable`, which is returned as it is.
-                A `numpy.memmap`, or the path of a `.npy` file, stays on the disk.
+                A `numpy.memmap`, or the path of a `.npy` file, stays on the disk. Bits
+                and counts (bool, uint8, scipy's sparse matrices of whole numbers up to
+                255) stay a byte each; see `CompactRows` for packed ones.
             key: Column of a DataFrame that names its rows; by default its index does,
                 unless that only counts from 0.
             rows: Of numbers take these alone, and read no others.
@@ -193,7 +196,7 @@ class CandidateTable:
         return cls(_matrix(specs, parts), names, rows, tuple(specs), key_names)
 
     @classmethod
-    def _of_numbers(cls, X: Tensor) -> "CandidateTable":
+    def _of_numbers(cls, X: Rows) -> "CandidateTable":
         names = tuple(f"x{i}" for i in range(X.shape[1]))
         dtype = str(X.dtype).removeprefix("torch.")
         specs = tuple(Column(name, dtype, i, None) for i, name in enumerate(names))
@@ -281,7 +284,7 @@ class CandidateTable:
         parts = [spec.encode(frame[spec.label]) for spec in self.columns]
         if len({len(part) for part in parts}) > 1:
             raise InputDataError("Got columns of different lengths.")
-        return _matrix(self.columns, parts).to(self.X)
+        return _matrix(self.columns, parts).to(self.X.device, self.X.dtype)
 
     def in_columns_of(self, other: "CandidateTable") -> "CandidateTable":
         """The same rows with the encoded columns, dtype and device of another table.
@@ -295,15 +298,16 @@ class CandidateTable:
                 f"Got candidates with the columns {short_list(mine)}; need those that "
                 f"there were: {short_list(theirs)}."
             )
-        X = self.X
+        X, Z = self.X, other.X
         if self.feature_names != other.feature_names:
-            cells = X.detach().cpu().numpy()
+            cells = X[:].detach().cpu().numpy()
             parts = [
                 c.encode(mine[c.label].decode(cells), self.keys) for c in other.columns
             ]
             X = _matrix(other.columns, parts)
         names, columns = other.feature_names, other.columns
-        return replace(self, X=X.to(other.X), feature_names=names, columns=columns)
+        X = X.to(Z.device, Z.dtype) if isinstance(X, Tensor) else X.to(Z.device)
+        return replace(self, X=X, feature_names=names, columns=columns)
 
     def frame(self, rows: Tensor | None = None) -> "DataFrame":
         """Rows of the table in the user's own columns and types; needs pandas.
@@ -325,7 +329,7 @@ class CandidateTable:
             ) from error
         numbers = range(len(self)) if rows is None else self._numbers(rows)
         chosen = torch.tensor(numbers, dtype=torch.long)
-        X = self.X.detach()[chosen.to(self.X.device)].cpu().numpy()
+        X = self.X[chosen.to(self.X.device)].detach().cpu().numpy()
         keys = self.keys_of(chosen)
         if len(self.key_names) > 1:
             index = pd.MultiIndex.from_tuples(keys, names=self.key_names)
@@ -336,6 +340,21 @@ class CandidateTable:
             for spec in self.columns
         ]
         return pd.concat(series, axis=1)
+
+    @property
+    def fingerprints(self) -> tuple[slice, ...]:
+        """Encoded columns of bits or counts that are compared as one, for each.
+
+        Those of each column of molecules; all columns of other `CompactRows`.
+        """
+        found = tuple(
+            slice(spec.start, spec.start + spec.width)
+            for spec in self.columns
+            if spec.num_counts
+        )
+        if not found and isinstance(self.X, CompactRows):
+            return (slice(0, self.X.num_columns),)
+        return found
 
     def feature_groups(self) -> dict[Hashable, tuple[int, ...]]:
         """The encoded columns of each of the user's columns of categories.

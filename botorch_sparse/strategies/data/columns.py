@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from botorch_sparse.argument_checks import DTYPES, as_numbers, is_inexact, short_list
+from botorch_sparse.pools.compact_rows import CompactRows, Rows, as_bytes
 
 # More categories than this are no categories: a text of its own in each row.
 MAX_CATEGORIES = 1000
@@ -57,16 +58,21 @@ class Column:
         start: Its first encoded column.
         categories: Its `k` different values, each with an encoded column of its own;
             None for numbers, which take one.
+        num_counts: Encoded columns of the fingerprints of a column of molecules; 0 for
+            others.
     """
 
     label: Hashable
     dtype: Any
     start: int
     categories: tuple[Hashable, ...] | None
+    num_counts: int = 0
 
     @property
     def width(self) -> int:
         """Number of its encoded columns."""
+        if self.num_counts:
+            return self.num_counts
         return 1 if self.categories is None else len(self.categories)
 
     def is_odd(self, num_rows: int) -> bool:
@@ -83,6 +89,8 @@ class Column:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of its encoded columns: `label`, or `label=category` for each."""
+        if self.num_counts:
+            return tuple(f"{self.label}[{i}]" for i in range(self.num_counts))
         if self.categories is None:
             return (str(self.label),)
         return tuple(f"{self.label}={category}" for category in self.categories)
@@ -297,27 +305,52 @@ def as_list(values: Iterable[Any]) -> list[Any]:
     return list(values)
 
 
-def read_numbers(candidates: Any, rows: slice | None = None) -> Tensor:
-    """`A x d` numbers as a tensor, if they are finite.
+def read_numbers(candidates: Any, rows: slice | None = None) -> Rows:
+    """`A x d` numbers as a tensor, if they are finite, or as bytes if they are such.
 
     A tensor is itself. A `numpy.memmap`, and a file, stay where they are: the tensor
     shares their memory, and of other rows than those asked for nothing is read.
     """
+    if isinstance(candidates, str | os.PathLike):
+        candidates = open_array(candidates)
+    if (compact := _compact(candidates)) is not None:
+        return compact if rows is None else compact.part(_plain_slice(rows))
     X = _shared(candidates)
     if X.dim() == 2 and rows is not None:
-        if not isinstance(rows, slice) or rows.step not in (None, 1):
-            raise InputDataError(f"Got rows={rows}; need a slice without a step.")
-        X = X[rows]
+        X = X[_plain_slice(rows)]
     if X.dim() != 2 or X.shape[0] == 0 or X.shape[1] == 0:
         raise BotorchTensorDimensionError(
             f"Got candidates of shape {tuple(X.shape)}; need `A x d` with A, d > 0."
         )
     if X.dtype not in DTYPES:
         raise InputDataError(
-            f"Got candidates of dtype {X.dtype}; need float32 or float64."
+            f"Got candidates of dtype {X.dtype}; need float32 or float64, or uint8 "
+            "for counts up to 255."
         )
     _check_finite(X, 0 if rows is None else rows.start or 0)
     return X
+
+
+def _compact(candidates: Any) -> CompactRows | None:
+    """Bits or counts as such; None where they are other numbers."""
+    if isinstance(candidates, CompactRows):
+        return candidates
+    stored = as_bytes(candidates)
+    if stored is None:
+        return None
+    if stored.dim() != 2:
+        raise BotorchTensorDimensionError(
+            f"Got candidates of shape {tuple(stored.shape)}; need `A x d` with A, d > "
+            "0."
+        )
+    return CompactRows(stored, stored.shape[1])
+
+
+def _plain_slice(rows: slice) -> slice:
+    """Rows of a table that follow each other."""
+    if not isinstance(rows, slice) or rows.step not in (None, 1):
+        raise InputDataError(f"Got rows={rows}; need a slice without a step.")
+    return rows
 
 
 def _check_finite(X: Tensor, first: int) -> None:
@@ -334,8 +367,6 @@ def _check_finite(X: Tensor, first: int) -> None:
 
 def _shared(candidates: Any) -> Tensor:
     """A tensor that shares memory with what is one already, or in a file."""
-    if isinstance(candidates, str | os.PathLike):
-        candidates = open_array(candidates)
     if isinstance(candidates, np.memmap):
         return _of_file(candidates)
     return as_numbers(

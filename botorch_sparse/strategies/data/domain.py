@@ -11,6 +11,7 @@ from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
 from botorch_sparse.argument_checks import check_keywords
+from botorch_sparse.pools.compact_rows import CompactRows, Rows
 from botorch_sparse.pools.nystrom_pool import NystromPool
 from botorch_sparse.pools.shard import ALONE, Ranks
 from botorch_sparse.strategies.data.box import Box, DomainOptions
@@ -49,7 +50,7 @@ class TableDomain:
         return len(self.table)
 
     @property
-    def own_rows(self) -> Tensor:
+    def own_rows(self) -> Rows:
         """Coordinates of the rows that are here, `a x d`."""
         return self.table.X
 
@@ -73,6 +74,11 @@ class TableDomain:
         """Names of the `d` features."""
         return self.table.feature_names
 
+    @property
+    def fingerprints(self) -> tuple[slice, ...]:
+        """Columns of bits or counts that are compared as one: a slice for each."""
+        return self.table.fingerprints
+
     @cached_property
     def ranges(self) -> Tensor:
         """`2 x d`: smallest and largest value of each, float64. Cost: O(A d), once."""
@@ -82,7 +88,7 @@ class TableDomain:
         """Coordinates of `k` rows, `k x d`; their numbers are where the points are."""
         return self.own_rows[number]
 
-    def pool(self, inputs: Callable[[Tensor], Tensor], max_memory: int) -> NystromPool:
+    def pool(self, inputs: Callable[[Any], Any], max_memory: int) -> NystromPool:
         """All rows as inputs of a kernel, without a posterior yet."""
         return NystromPool(inputs(self.own_rows), max_memory=max_memory)
 
@@ -177,6 +183,7 @@ class BoxDomain:
     table: ClassVar[None] = None
     num_rows: ClassVar[int] = 0
     ranks: ClassVar[Ranks] = ALONE
+    fingerprints: ClassVar[tuple[slice, ...]] = ()
 
     @property
     def dim(self) -> int:
@@ -266,8 +273,9 @@ class BoxDomain:
         return self.box.config()
 
 
-def rows_checksum(X: Tensor, start: int = 0) -> int:
+def rows_checksum(X: Rows, start: int = 0) -> int:
     """A checksum of coordinates, `a x d`, continued from the one of the rows before."""
+    X = X.stored if isinstance(X, CompactRows) else X
     for part in X.detach().split(2**20):  # rows of a file are strided
         start = zlib.crc32(part.cpu().contiguous().numpy().data, start)
     return start

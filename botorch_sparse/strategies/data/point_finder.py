@@ -9,6 +9,7 @@ from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
 from botorch_sparse.argument_checks import short_list
+from botorch_sparse.pools.compact_rows import CompactRows, Rows
 from botorch_sparse.strategies.core.trials import PendingTrials
 from botorch_sparse.strategies.data.domain import Domain
 from botorch_sparse.strategies.data.row_matching import (
@@ -49,7 +50,7 @@ class PointFinder:
         return Rounding.of(self._domain.ranges, self._domain.dtype)
 
     @property
-    def _candidates(self) -> Tensor:
+    def _candidates(self) -> Rows:
         """All rows of the table, `A x d`; none on a box."""
         if (table := self._domain.table) is not None:
             return table.X
@@ -64,17 +65,31 @@ class PointFinder:
     @cached_property
     def _near_rows(self) -> RowIndex:
         X = self._candidates
+        if isinstance(X, CompactRows):  # whole numbers are not rounded
+            return RowIndex(X[:0], [], self._rounding)
         return RowIndex(X, range(len(X)), self._rounding)
 
     def _rows_at(self, X: Tensor) -> list[list[int]]:
         """The rows of the table that equal each of `b x d` points, in their dtype."""
+        if isinstance(rows := self._candidates, CompactRows):
+            found = rows_at(self._index(X.dtype), rows.compact(X))
+            is_held = rows.holds(X.to(rows.device)).tolist()
+            return [f if held else [] for f, held in zip(found, is_held, strict=True)]
         return rows_at(self._index(X.dtype), X)
 
     def _index(self, dtype: torch.dtype) -> EqualRows:
         """The rows of the table by their bytes in a dtype."""
+        X = self._candidates
+        if isinstance(X, CompactRows):
+            dtype = X.stored.dtype
         if dtype not in self._known:
-            self._known[dtype] = equal_rows(self._candidates.to(dtype))
+            stored = X.stored if isinstance(X, CompactRows) else X.to(dtype)
+            self._known[dtype] = equal_rows(stored)
         return self._known[dtype]
+
+    def _as_candidate(self, X: Tensor) -> Tensor:
+        """Points in the type of the candidates, where these are."""
+        return X.to(self._candidates.device, self._candidates.dtype)
 
     def without_pending(self) -> "PointFinder":
         """One that looks pending points up again; what is known of the table stays."""
@@ -92,7 +107,7 @@ class PointFinder:
         for i, equal in enumerate(rows):
             if is_rounded and len(equal) > 1:
                 numbers[i] = self._one_row(equal, X[i], trials)
-        beside = X.to(self._candidates).cpu()
+        beside = X.to(self._candidates.dtype).cpu()
         for i, number in enumerate(numbers):
             known = record.number_of(beside[i]) if number < 0 else None
             numbers[i] = number if known is None else known
@@ -156,7 +171,7 @@ class PointFinder:
         if (box := self._domain.box) is None:
             if len(trials):
                 self._refuse_near_row(x)
-            return record.add_point(x.to(self._candidates))
+            return record.add_point(self._as_candidate(x))
         inside = box.clamp(x)
         if not self._rounding.is_fine(x, inside):
             raise InputDataError(
@@ -244,9 +259,7 @@ class PointFinder:
         names = None if table is None else table.keys
         taken = set[int]()
         rows = list[int]()
-        for copies, key in zip(
-            self._rows_at(X.to(self._candidates)), keys, strict=True
-        ):
+        for copies, key in zip(self._rows_at(self._as_candidate(X)), keys, strict=True):
             named = [c for c in copies if names is not None and names[c] == key]
             free = [c for c in copies if c not in taken]
             rows.append((named or free or copies or [-1])[0])

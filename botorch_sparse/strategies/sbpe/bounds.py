@@ -211,7 +211,7 @@ def certified_inducing_points(
 def domain_sample(domain: Domain) -> Tensor:
     """The table, or points all over the box, always the same, in float64."""
     if domain.box is None:
-        return domain.own_rows.double()
+        return domain.own_rows[:].double()
     return domain.box.sample(2048, seed=0).double()
 
 

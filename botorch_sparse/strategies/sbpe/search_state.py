@@ -85,7 +85,7 @@ class SearchState:
             left = SurvivingRegion.everything(domain.box)
         else:
             validate_candidates(domain.own_rows)
-            left = TableSurvivors.everything(domain.own_rows, prior)
+            left = TableSurvivors.everything(domain.own_rows[:], prior)
         radius = confidence_radius(domain, source, prior, design)
         return cls(source, design, prior, radius, left)
 

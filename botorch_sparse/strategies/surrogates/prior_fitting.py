@@ -4,7 +4,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from botorch.exceptions import InputDataError, ModelFittingError
@@ -17,15 +18,17 @@ from botorch.models.utils.gpytorch_modules import (
 )
 from botorch.utils.sampling import manual_seed
 from gpytorch.constraints import GreaterThan
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
 from botorch_sparse.argument_checks import short_list
-from botorch_sparse.kernels import shrink_lengthscales
+from botorch_sparse.kernels import TanimotoKernel, shrink_lengthscales
 from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.pools.compact_rows import CompactRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import (
     condition_with_constant_mean,
@@ -46,6 +49,8 @@ from botorch_sparse.strategies.surrogates.prior import (
 
 # Hyperparameters are fitted by the exact likelihood of at most so many points.
 FIT_SIZE = 300
+# Points, or rows of bits and counts.
+RowsT = TypeVar("RowsT", Tensor, CompactRows)
 # Evaluations before the first fit.
 FEWEST_FITTED = 3
 # The least noise variance that a given lambda may have, where it is not fitted.
@@ -93,13 +98,27 @@ class PriorSource:
         self.settings = settings
         self.ranks = domain.ranks
         self.inferred_kernel = inferred_kernel
-        low, high = domain.ranges
+        low, high = domain.ranges.clone()
         self.columns: Tensor | None = None
+        blocks = domain.fingerprints if self.is_inferred else ()
         if self.is_inferred:
+            for block in blocks:  # counts are not scaled
+                low[block], high[block] = 0.0, 1.0
             self.columns = _varying(low, high, domain.feature_names)
             low, high = low[self.columns], high[self.columns]
+            if sum(block.stop - block.start for block in blocks) == domain.dim:
+                self.columns = None  # all of them, as they are
+        if blocks:
+            self.inferred_kernel = partial(fingerprint_kernel, self._places(blocks))
         self.bounds, self._span = torch.stack([low, high]), high - low
         self.min_noise = self._least_noise()
+
+    def _places(self, blocks: Sequence[slice]) -> list[Tensor]:
+        """Where columns of fingerprints are among those in use."""
+        every = [torch.arange(block.start, block.stop) for block in blocks]
+        if self.columns is None:
+            return every
+        return [torch.searchsorted(self.columns, columns) for columns in every]
 
     @torch.no_grad()
     def _least_noise(self) -> float:
@@ -115,14 +134,18 @@ class PriorSource:
         """Whether the kernel was left out."""
         return self.settings.covar_module is None
 
-    def features(self, X: Tensor) -> Tensor:
-        """The features in use of `... x n x d` points, float64."""
+    def features(self, X: RowsT) -> RowsT:
+        """The features in use of `... x n x d` points, float64; compact ones stay."""
+        if isinstance(X, CompactRows):
+            return X
         return (X if self.columns is None else X[..., self.columns]).double()
 
-    def inputs(self, X: Tensor) -> Tensor:
-        """Points as the kernel takes them, float64."""
+    def inputs(self, X: RowsT) -> RowsT:
+        """Points as the kernel takes them, float64; compact ones stay."""
         X = self.features(X)
-        return (X - self.bounds[0]) / self._span if self.is_inferred else X
+        if isinstance(X, CompactRows) or not self.is_inferred:
+            return X
+        return (X - self.bounds[0]) / self._span
 
     def require_columns(self, domain: Domain) -> None:
         """Refuse a table in which columns vary that are left out."""
@@ -347,6 +370,29 @@ def matern_kernel(dim: int) -> Kernel:
     return get_covar_module_with_dim_scaled_prior(dim, use_rbf_kernel=False)
 
 
+def fingerprint_kernel(blocks: Sequence[Tensor], dim: int) -> Kernel:
+    """The kernel of molecules: their fingerprints' product, and one of other features.
+
+    Args:
+        blocks: Columns of each fingerprint.
+        dim: Number of all columns; the others are in [0, 1].
+    """
+    columns = torch.cat([*blocks])
+    others = [i for i in range(dim) if i not in {*columns.tolist()}]
+    tanimoto = TanimotoKernel(
+        [len(block) for block in blocks],
+        active_dims=columns.tolist() if others else None,
+    )
+    kernel: Kernel = tanimoto
+    if others:
+        kernel = tanimoto * get_covar_module_with_dim_scaled_prior(
+            len(others), use_rbf_kernel=False, active_dims=others
+        )
+    scaled = ScaleKernel(kernel, outputscale_prior=LogNormalPrior(0.0, 1.0))
+    scaled.outputscale = 1.0
+    return scaled
+
+
 def standardize(Y: Tensor) -> Standardize:
     """`Standardize` for `n x 1` values of any size; below 1e-8 BoTorch's does nothing.
 
@@ -404,8 +450,13 @@ def _adapt(
     """Set hyperparameters, if there are some, and multiply the lengthscales."""
     if hyperparameters is not None:
         set_hyperparameters(model, hyperparameters)
-    if factor != 1.0:
+    if factor != 1.0 and any(part.has_lengthscale for part in _kernels_in(model)):
         model.covar_module = shrink_lengthscales(model.covar_module, factor)
+
+
+def _kernels_in(model: SparseSingleTaskGP) -> list[Kernel]:
+    modules = model.covar_module.modules()
+    return [module for module in modules if isinstance(module, Kernel)]
 
 
 @torch.no_grad()

@@ -13,6 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from botorch_sparse.batching.rules import ContinueFunction, Rule, always_continue
+from botorch_sparse.pools.compact_rows import variance_of
 from botorch_sparse.pools.exact_pool import ExactPool
 from botorch_sparse.pools.nystrom_pool import NystromPool
 from botorch_sparse.pools.sample_paths import (
@@ -211,7 +212,7 @@ class NystromTablePosterior(TablePosterior):
         pool = copy(self.pool)
         if prior.covar_module is not self.prior.covar_module:
             pool.renew_columns()
-        k_diag = prior.covar_module(pool.X, diag=True)
+        k_diag = variance_of(prior.covar_module, pool.X)
         pool.reset(k_diag)
         return replace(self, prior=prior, pool=pool, k_diag=k_diag, on_host={})
 
@@ -379,7 +380,7 @@ class ExactTablePosterior(TablePosterior):
 
     @override
     def on(self, domain: TableDomain, max_memory: int) -> Self:
-        X = self.source.inputs(domain.own_rows)
+        X = self.source.inputs(domain.own_rows[:])
         return self._under(self.source.initial(), X)
 
     def _under(self, prior: Prior, X: Tensor) -> Self:

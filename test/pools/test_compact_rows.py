@@ -1,0 +1,133 @@
+"""Bits and counts that stay bytes: rows are the numbers that NumPy has."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from gpytorch.kernels import LinearKernel, MaternKernel, ScaleKernel
+from gpytorch.means import ConstantMean, LinearMean
+
+from botorch_sparse.kernels import TanimotoKernel
+from botorch_sparse.pools import compact_rows
+from botorch_sparse.pools.compact_rows import (
+    CompactRows,
+    as_bytes,
+    kernel_rows,
+    mean_of,
+    variance_of,
+)
+
+A, D = 50, 21
+
+
+@pytest.fixture
+def bits() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 2, (A, D), dtype=np.uint8)
+
+
+def both(bits: np.ndarray) -> list[CompactRows]:
+    """As bytes, and as packed bits."""
+    packed = CompactRows.from_packed(np.packbits(bits, axis=1), D)
+    return [CompactRows(torch.from_numpy(bits), D), packed]
+
+
+def test_rows_are_the_numbers(bits: np.ndarray) -> None:
+    X = torch.from_numpy(bits).double()
+    for rows in both(bits):
+        assert rows.shape == X.shape and len(rows) == A
+        index = torch.tensor([3, 49, 3])
+        for which in (index, slice(7, 30), slice(None), slice(0, 0), 5):
+            found = rows[which]
+            assert found.dtype == torch.float64 and torch.equal(found, X[which])
+            assert rows.entries(which).dtype == torch.uint8
+        part = rows.part(slice(10, 20))
+        assert isinstance(part, CompactRows) and torch.equal(part[:], X[10:20])
+
+
+def test_ranges_in_pieces(bits: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    bits[:, 4], bits[:, 5] = 0, 1
+    monkeypatch.setattr(compact_rows, "CHUNK_ENTRIES", 7 * D)
+    for rows in both(bits):
+        low, high = rows.aminmax(dim=0)
+        np.testing.assert_array_equal(low.numpy(), bits.min(0))
+        np.testing.assert_array_equal(high.numpy(), bits.max(0))
+
+
+def test_points_as_stored(bits: np.ndarray) -> None:
+    """Numbers become the bytes of a row where a row can be that."""
+    X = torch.from_numpy(bits)
+    for rows in both(bits):
+        for dtype in (torch.float64, torch.float32, torch.uint8):
+            assert torch.equal(rows.compact(X.to(dtype)), rows.stored)
+            assert rows.holds(X.to(dtype)).all()
+    others = X[:4].double()
+    others[0, 0], others[1, 20], others[2, 3] = -1.0, 0.5, 300.0
+    assert both(bits)[0].holds(others).tolist() == [False, False, False, True]
+    others[2, 3] = 2.0
+    assert [r.holds(others)[2].item() for r in both(bits)] == [True, False]
+
+
+@pytest.mark.parametrize("kernel", [ScaleKernel(TanimotoKernel()), LinearKernel()])
+def test_what_a_pool_asks_of_all_rows(
+    kernel, bits: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, kernel = torch.from_numpy(bits).double(), kernel.double()
+    monkeypatch.setattr(compact_rows, "CHUNK_ENTRIES", 7 * D)
+    means = [ConstantMean().double(), LinearMean(D).double()]
+    means[0].constant.data.fill_(3.0)
+    for rows in both(bits):
+        torch.testing.assert_close(variance_of(kernel, rows), kernel(X, diag=True))
+        for mean in means:
+            torch.testing.assert_close(mean_of(mean, rows), mean(X))
+        is_counts = kernel_rows(kernel, rows, slice(0, 3)).dtype == torch.uint8
+        assert is_counts is isinstance(kernel, ScaleKernel)
+    assert kernel_rows(MaternKernel(), X, slice(0, 3)).dtype == torch.float64
+
+
+def test_files_stay_on_the_disk(bits: np.ndarray, tmp_path: Path) -> None:
+    """What is written to the file afterwards is what is read."""
+    path = tmp_path / "bits.npy"
+    np.save(path, np.packbits(bits, axis=1))
+    rows = CompactRows.from_packed(path, D)
+    cells = np.load(path, mmap_mode="r+")
+    cells[7] = 0
+    cells.flush()
+    assert rows[7].sum() == 0 and rows[8].tolist() == bits[8].tolist()
+
+
+def test_what_becomes_bytes(bits: np.ndarray) -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    counts = (bits * 9).astype(np.float64)
+    for values in (
+        counts.astype(np.uint8),
+        torch.from_numpy(counts.astype(np.uint8)),
+        sparse.csr_matrix(counts),
+        sparse.coo_array(counts),
+    ):
+        np.testing.assert_array_equal(as_bytes(values).numpy(), counts)
+    assert torch.equal(as_bytes(bits.astype(bool)), torch.from_numpy(bits))
+    for values in (
+        counts,
+        counts.tolist(),
+        torch.from_numpy(counts),
+        counts.astype(int),
+    ):
+        assert as_bytes(values) is None
+    with pytest.raises(InputDataError, match=r"entry 0\.5; need whole numbers"):
+        as_bytes(sparse.csr_matrix(counts / 18))
+
+
+def test_refuses_what_are_no_such_bits(bits: np.ndarray, tmp_path: Path) -> None:
+    packed = np.packbits(bits, axis=1)
+    with pytest.raises(InputDataError, match="need a matrix of type uint8"):
+        CompactRows.from_packed(packed.astype(int), D)
+    with pytest.raises(InputDataError, match="need 4: eight bits in a byte"):
+        CompactRows.from_packed(packed, 30)
+    with pytest.raises(InputDataError, match="bits beyond the last"):
+        CompactRows.from_packed(packed | 1, D)
+    with pytest.raises(BotorchTensorDimensionError, match="A, d > 0"):
+        CompactRows.from_packed(packed[:0], D)
+    with pytest.raises(FileNotFoundError):
+        CompactRows.from_packed(tmp_path / "none.npy", D)

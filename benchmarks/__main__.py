@@ -34,6 +34,7 @@ NAMES = (
     "pools",
     "outcomes",
     "laboratory",
+    "molecules",
     "threads",
     "start",
 )
@@ -68,6 +69,8 @@ ARGUMENTS: dict[str, list[str]] = {
     "outcomes": "--problems limited dtlz2 --seeds 1 --total 100 --methods thompson "
     "random forest nsga2".split(),
     "laboratory": "--tables redoxmers --seeds 1 --methods suggest random".split(),
+    "molecules": "--problems lipophilicity --seeds 1 --total 60 --methods thompson "
+    "random forest-ucb exact-logei".split(),
     "pools": "--tables abalone --seeds 1 --evaluations 100 --methods "
     "thompson,bbkb,random,forest-ucb,exact-ts-quick".split(),
 }

@@ -58,6 +58,21 @@ def matmul_seconds(repeats: int = 7) -> float:
     return side_by_side({"matmul": matmul()}, repeats)["matmul"]
 
 
+class Clock:
+    """CPU and wall seconds inside of `with`, summed up."""
+
+    def __init__(self) -> None:
+        self.cpu = self.wall = 0.0
+
+    def __enter__(self) -> None:
+        self.cpu -= time.process_time()
+        self.wall -= time.perf_counter()
+
+    def __exit__(self, *exception: object) -> None:
+        self.cpu += time.process_time()
+        self.wall += time.perf_counter()
+
+
 def in_fresh_process(function: Callable[..., Any], *args: Any) -> tuple[Any, float]:
     """The result of a module-level function, and the process's peak memory in GiB."""
     context = multiprocessing.get_context("spawn")

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pool_runs import Store, report
-from benchmarks.pool_tables import Candidates, Proposer
-from benchmarks.pools import Method, asked, available, run
+from benchmarks.pool_tables import Candidates, Proposer, asked
+from benchmarks.pools import Method, available, run
 from botorch_sparse.acquisition import FixedBeta
 from botorch_sparse.strategies import BBKB, ThompsonSampling
 

@@ -14,6 +14,7 @@ References:
         Efficiently sampling functions from Gaussian process posteriors. ICML 2020.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import gpytorch
@@ -48,16 +49,22 @@ class WarmGP:
 
     Args:
         warm_steps: Steps of L-BFGS at most, from the second batch on.
+        build: From inputs, `n x d`, and values, `n x 1`, to a model.
     """
 
-    def __init__(self, warm_steps: int) -> None:
+    def __init__(
+        self,
+        warm_steps: int,
+        build: Callable[[Tensor, Tensor], SingleTaskGP] = SingleTaskGP,
+    ) -> None:
         self.warm_steps = warm_steps
+        self.build = build
         self._state: dict[str, Tensor] | None = None
 
     def fit(self, X: Tensor, Y: Tensor) -> SingleTaskGP:
-        """The model of `n x d` inputs in the unit cube and `n` values."""
+        """The model of `n x d` inputs, in the unit cube by default, and `n` values."""
         steps = FIT_STEPS if self._state is None else self.warm_steps
-        model = SingleTaskGP(X, Y.unsqueeze(-1))
+        model = self.build(X, Y.unsqueeze(-1))
         if self._state is not None:
             state = model.state_dict()  # the scaling of the outcomes is this batch's
             kept = {k: v for k, v in self._state.items() if "transform" not in k}

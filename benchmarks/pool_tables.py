@@ -25,6 +25,7 @@ from torch import Tensor
 from benchmarks.paper_problems import NUM_CHOICES, NUM_LAYERS, architectures
 from botorch_sparse.demo.comparison_run import noisy_rows
 from botorch_sparse.demo.datasets import DATA_VARIABLE, Table, load_table
+from botorch_sparse.strategies import Batch, Strategy
 
 NAMES = (
     "abalone",
@@ -206,3 +207,18 @@ def random_rows(free: Tensor, q: int, generator: torch.Generator) -> Tensor:
 def largest(scores: Tensor, free: Tensor, q: int) -> Tensor:
     """The `q` free rows of the largest scores."""
     return scores.masked_fill(~free, -torch.inf).topk(q).indices
+
+
+def asked(strategy: Strategy) -> Proposer:
+    """A strategy as a peer: told what it asked for before it is asked again."""
+    batch: Batch | None = None
+
+    def propose(rows: Tensor, Y: Tensor, free: Tensor, q: int) -> Tensor:
+        nonlocal batch
+        if batch is not None:
+            strategy.tell(batch, Y[-len(batch) :])
+        batch = strategy.ask(q)
+        assert batch.indices is not None
+        return batch.indices
+
+    return propose

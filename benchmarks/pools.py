@@ -18,7 +18,6 @@ prints what files hold, and runs nothing.
 import argparse
 import platform
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -26,12 +25,19 @@ from pathlib import Path
 import torch
 from botorch.exceptions import InputDataError
 from botorch.utils.sampling import manual_seed
-from torch import Tensor
 from tqdm.auto import tqdm
 
+from benchmarks.measure import Clock
 from benchmarks.pool_peers import PEERS
 from benchmarks.pool_runs import Run, Store, report
-from benchmarks.pool_tables import NAMES, Candidates, Proposer, load_pool, random_rows
+from benchmarks.pool_tables import (
+    NAMES,
+    Candidates,
+    Proposer,
+    asked,
+    load_pool,
+    random_rows,
+)
 from benchmarks.store import here
 from botorch_sparse import strategies
 
@@ -46,21 +52,6 @@ def bbkb(candidates: Candidates, seed: int) -> Proposer:
 def thompson(candidates: Candidates, seed: int) -> Proposer:
     """`ThompsonSampling`, each row at most once."""
     return asked(strategies.ThompsonSampling(candidates.X, seed=seed))
-
-
-def asked(strategy: strategies.Strategy) -> Proposer:
-    """A strategy as a peer: told what it asked for before it is asked again."""
-    batch: strategies.Batch | None = None
-
-    def propose(rows: Tensor, Y: Tensor, free: Tensor, q: int) -> Tensor:
-        nonlocal batch
-        if batch is not None:
-            strategy.tell(batch, Y[-len(batch) :])
-        batch = strategy.ask(q)
-        assert batch.indices is not None
-        return batch.indices
-
-    return propose
 
 
 Method = Callable[[Candidates, int], Proposer]
@@ -88,7 +79,7 @@ def run(
     objective, num_rows = problem.feedback(seed), len(problem.table.Y)
     free = torch.ones(num_rows, dtype=torch.bool)
     rows, Y = torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.float64)
-    clock = _Clock()
+    clock = Clock()
     bar = tqdm(total=evaluations, desc=f"{table} {method} {seed}", disable=None)
     with bar, manual_seed(seed):
         with clock:
@@ -104,21 +95,6 @@ def run(
             rows, Y = torch.cat([rows, new]), torch.cat([Y, objective(new)])
             bar.update(len(new))
     return Run(rows.tolist(), clock.cpu, clock.wall, _versions())
-
-
-class _Clock:
-    """CPU and wall seconds inside of `with`, summed up."""
-
-    def __init__(self) -> None:
-        self.cpu = self.wall = 0.0
-
-    def __enter__(self) -> None:
-        self.cpu -= time.process_time()
-        self.wall -= time.perf_counter()
-
-    def __exit__(self, *exception: object) -> None:
-        self.cpu += time.process_time()
-        self.wall += time.perf_counter()
 
 
 def _versions() -> dict[str, str]:

@@ -23,7 +23,7 @@ from botorch_sparse.argument_checks import (
     short_repr,
 )
 
-__all__ = ["canonical_smiles", "morgan_counts"]
+__all__ = ["canonical_smiles", "faults_in", "morgan_counts"]
 
 MOST_COUNT = 255  # of a fragment: the largest number in one byte
 BYTE = 8  # bits
@@ -49,7 +49,7 @@ def canonical_smiles(smiles: Sequence[str], label: str = "smiles") -> list[str]:
     """
     chem = _rdkit().Chem
     texts = _as_list(smiles, label)
-    names = {text: chem.MolToSmiles(mol) for text, mol in _molecules(texts, label)}
+    names = {text: chem.MolToSmiles(mol) for text, mol in _checked(texts, label)}
     return [names[text] for text in texts]
 
 
@@ -96,7 +96,7 @@ def morgan_counts(
     texts = _as_list(smiles, label)
     first = {text: row for row, text in reversed([*enumerate(texts)])}
     rows = np.zeros((len(texts), size // BYTE if packed else size), dtype=np.uint8)
-    for text, mol in _molecules(texts, label):
+    for text, mol in _checked(texts, label):
         if packed:
             found = np.packbits(generator.GetFingerprintAsNumPy(mol))
         else:
@@ -108,19 +108,42 @@ def morgan_counts(
     return rows
 
 
+def faults_in(smiles: Sequence[str]) -> dict[int, str]:
+    """Why some texts are no molecules, by their rows; empty where all are.
+
+    Raises:
+        ImportError: If RDKit is not installed.
+
+    Example:
+        >>> faults_in(["CCO", "solvent", "C(C)(C)(C)(C)C"]).keys()
+        dict_keys([1, 2])
+    """
+    faults = dict[int, str]()
+    for _ in _molecules(_as_list(smiles, "smiles"), faults):
+        pass
+    return faults
+
+
 def _as_list(smiles: Sequence[str], label: str) -> list[Any]:
     if isinstance(smiles, str) or not isinstance(smiles, Iterable):
         raise InputDataError(f"Got {label}={short_repr(smiles)}; need a list of texts.")
     return list(smiles)
 
 
-def _molecules(texts: list[Any], label: str) -> Iterator[tuple[str, Any]]:
+def _checked(texts: list[Any], label: str) -> Iterator[tuple[str, Any]]:
     """The molecule of each different text, in their order; then refuses what is none.
 
     Raises:
         InputDataError: At the end, with the rows of all that are none.
     """
-    faults = dict[int, str]()  # reasons by row
+    faults = dict[int, str]()
+    yield from _molecules(texts, faults)
+    if faults:
+        raise _refusal(faults, label)
+
+
+def _molecules(texts: list[Any], faults: dict[int, str]) -> Iterator[tuple[str, Any]]:
+    """The molecule of each different text; notes the reasons for others by row."""
     seen = dict[Any, str | None]()  # reasons by text, None for molecules
     for row, text in enumerate(texts):
         if not isinstance(text, str) or not text.strip():
@@ -131,8 +154,6 @@ def _molecules(texts: list[Any], label: str) -> Iterator[tuple[str, Any]]:
                 yield text, mol
         if isinstance(text, str) and (reason := seen.get(text)) is not None:
             faults[row] = f"{short_repr(text)} is no molecule ({reason})"
-    if faults:
-        raise _refusal(faults, label)
 
 
 def _parsed(text: str) -> tuple[Any, str | None]:

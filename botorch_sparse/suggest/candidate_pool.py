@@ -4,7 +4,7 @@ import re
 import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations, product
 from pathlib import Path
 from typing import TypeAlias
@@ -23,6 +23,7 @@ from botorch_sparse.command_line.csv_cells import (
     spelling_difference,
     spelling_form,
 )
+from botorch_sparse.molecules import canonical_smiles, faults_in
 from botorch_sparse.strategies import CandidateTable, RowIndex
 from botorch_sparse.suggest.csv_reader import TextTable, read_table
 from botorch_sparse.suggest.outcome_options import Outcome, column_names, kind_of
@@ -62,6 +63,7 @@ class Pool:
         left_out: Why columns of the file are no features, by their names.
         cost: `A` costs of the rows; None if they are all the same.
         cost_column: Where these are from.
+        smiles: Features that are molecules, as SMILES.
     """
 
     text: TextTable
@@ -72,6 +74,7 @@ class Pool:
     left_out: Mapping[str, str] = field(default_factory=dict)
     cost: Matrix | None = None
     cost_column: str | None = None
+    smiles: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.text)
@@ -177,13 +180,21 @@ class Pool:
         parts = []
         for name in self.features:
             cells = columns.get(name)
-            read = self.categories[name].get if name in self.categories else number
+            read = number
+            if name in self.categories:
+                read = partial(self._place, name)
             parts.append([None if cells is None else read(cells[i]) for i in wanted])
         Z = np.array(parts, dtype=np.float64).T  # None is NaN
         is_known = ~np.isnan(Z.sum(axis=1))
         return [i for i, known in zip(wanted, is_known, strict=True) if known], Z[
             is_known
         ]
+
+    def _place(self, name: str, cell: str) -> int | None:
+        """The place of a category; molecules are one in all their spellings."""
+        if name in self.smiles and not faults_in([cell]):
+            cell = canonical_smiles([cell])[0]
+        return self.categories[name].get(cell)
 
     def unfit(
         self, columns: Cells, i: int, *, any_category: bool = False
@@ -196,7 +207,8 @@ class Pool:
             kinds = self.categories.get(name)
             if kinds is None and number(cell) is None:
                 return name, f"{short_repr(cell)} is no number"
-            if kinds is not None and not (cell if any_category else cell in kinds):
+            is_known = kinds is None or self._place(name, cell) is not None
+            if kinds is not None and not (cell if any_category else is_known):
                 known = short_list(kinds)
                 return name, f"{short_repr(cell)} is none of its categories, {known}"
         return None
@@ -216,7 +228,7 @@ class Pool:
                 columns[name] = [*values, *more]
             else:
                 columns[name] = np.concatenate([values, np.array(more, dtype=float)])
-        return _table(columns)
+        return _table(columns, self.smiles)
 
 
 def read_pool(
@@ -228,6 +240,7 @@ def read_pool(
     *,
     cost: str | None = None,
     decimal: str | None = None,
+    smiles: Sequence[str] = (),
 ) -> Pool:
     """The candidates of a file.
 
@@ -237,13 +250,13 @@ def read_pool(
     Raises:
         InputDataError: If the file or the options cannot be used.
     """
-    _check_options(key, outcomes, as_text, ignored, cost)
-    no_dates = {*as_text, *ignored, *column_names(outcomes)}
+    _check_options(key, outcomes, [*as_text, *smiles], ignored, cost)
+    no_dates = {*as_text, *smiles, *ignored, *column_names(outcomes)}
     text = read_table(
         path,
         key=key,
         decimal=decimal,
-        unitless=as_text,
+        unitless=[*as_text, *smiles],
         may_be_dates=lambda column: column not in no_dates,
     )
     if not len(text):
@@ -253,20 +266,24 @@ def read_pool(
     text.need([key] if key is not None else [], "the --key")
     text.need([cost] if cost is not None else [], "the --cost")
     text.need(as_text, "which --text names")
+    text.need(smiles, "which --smiles names")
     without = {key, cost, *column_names(outcomes), *ignored}
     labels = [name for name in text.columns if name not in without]
     text.check_cells([key, cost, *labels])
-    features, left_out = _features(text, labels, as_text)
+    features, left_out = _features(text, labels, [*as_text, *smiles])
+    _check_molecules(text, smiles)
+    features |= {name: canonical_smiles(text.columns[name]) for name in smiles}
     if key is not None:
         text.different(key)
     names = [name for name in text.columns if name not in features]
     check_summaries(text, names if key is None else [key], range(len(text)))
     try:
-        table = _table(features)
+        table = _table(features, smiles)
     except InputDataError as error:
         raise InputDataError(f"{text.name}: {error}") from error
     costs = None if cost is None else _costs(text, cost)
-    pool = Pool(text, features, table, key, outcomes, left_out, costs, cost)
+    molecules = tuple(smiles)
+    pool = Pool(text, features, table, key, outcomes, left_out, costs, cost, molecules)
     if key is None:
         _check_no_twins(pool)
     return pool
@@ -306,10 +323,24 @@ def _costs(text: TextTable, column: str) -> Matrix:
     return costs
 
 
-def _table(features: Mapping[str, Sequence[str] | Matrix]) -> CandidateTable:
+def _check_molecules(text: TextTable, columns: Sequence[str]) -> None:
+    """Check that each cell of some columns is a molecule."""
+    for column in columns:
+        try:
+            faults = faults_in(text.columns[column])
+        except ImportError as error:
+            raise InputDataError(str(error)) from error
+        for row, reason in faults.items():
+            more = f" {len(faults) - 1} more rows fail." if len(faults) > 1 else ""
+            raise text.error(row, column, f"{reason}; need SMILES.{more}")
+
+
+def _table(
+    features: Mapping[str, Sequence[str] | Matrix], smiles: Sequence[str] = ()
+) -> CandidateTable:
     with warnings.catch_warnings():  # the report names columns that look odd
         warnings.simplefilter("ignore", InputDataWarning)
-        return CandidateTable.from_columns(features)
+        return CandidateTable.from_columns(features, smiles=smiles)
 
 
 def check_summaries(

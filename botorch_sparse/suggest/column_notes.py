@@ -57,12 +57,13 @@ def notes_on_columns(pool: Pool, as_text: Collection[str]) -> Iterator[str]:
         yield from _kelvin_notes(pool, column)
         if _may_be_codes(pool, column):
             yield _code_note(pool, column)
-        if column in pool.categories and column not in as_text:
+        if column in pool.categories and column not in {*as_text, *pool.smiles}:
             yield from _order_notes(pool, column)
             yield from _unknown_notes(pool, column)
         num_kinds = len(pool.categories.get(column, ()))
         is_odd = num_kinds > FEW_CATEGORIES and 2 * num_kinds > num
-        if column not in as_text and (is_odd or spec.is_odd(num)):
+        is_text = column in as_text or column in pool.smiles
+        if not is_text and (is_odd or spec.is_odd(num)):
             yield _category_note(pool, column)
 
 

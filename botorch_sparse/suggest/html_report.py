@@ -245,7 +245,9 @@ def _columns(pool: Pool, strategy: Learner, plotting: Any) -> str:
         shown, rest = order[:MAX_SHOWN], order[MAX_SHOWN:]
         effects |= {i: column_effect(strategy, i) for i in shown if i not in effects}
         lengthscales = column_lengthscales(strategy, place)
-        drawn = {i for i in shown if own[i] > HARDLY * own.max()}
+        drawn = {
+            i for i in shown if own[i] > HARDLY * own.max() and len(effects[i].levels)
+        }
         along = {
             names[i]: (effects[i].levels, effects[i].means[:, place]) for i in shown
         }
@@ -255,7 +257,9 @@ def _columns(pool: Pool, strategy: Learner, plotting: Any) -> str:
                 _importance(own[i]),
                 f"{own[i]:.0%}",
                 _plain(lengthscales[i], 2) if isfinite(lengthscales[i]) else "",
-                _direction(*along[names[i]]) if i in drawn else "hardly changes",
+                _direction(*along[names[i]])
+                if i in drawn or not len(effects[i].levels)
+                else "hardly changes",
             ]
             for i in shown
         ]
@@ -297,6 +301,8 @@ def _importance(share: float) -> str:
 
 def _direction(levels: Matrix | Sequence[str], means: Matrix) -> str:
     """How a prediction changes along a column, in words."""
+    if not len(levels):
+        return "depends on the parts of the molecule"
     low, high = int(means.argmin()), int(means.argmax())
     if low == high:
         return "does not change"

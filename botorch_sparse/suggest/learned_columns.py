@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from botorch_sparse.kernels import TanimotoKernel
 from botorch_sparse.posteriors import leave_one_out
 from botorch_sparse.strategies import BBKB, ExpectedImprovement, ThompsonSampling
 from botorch_sparse.suggest.candidate_pool import Matrix
@@ -148,24 +149,40 @@ def column_lengthscales(strategy: Learner, outcome: int) -> Matrix:
 def inverse_squares(strategy: Learner, outcome: int) -> Matrix:
     """Inverse squared lengthscales of `d` encoded columns, in units of their ranges.
 
-    Zero for those that do not vary.
+    Zero for those that do not vary, and for fingerprints of molecules.
     """
     view = strategy.surrogate.parts[outcome].view
     parts = view.prior.covar_module.modules()
-    kernel = next(k for k in parts if getattr(k, "has_lengthscale", False))
     inverse = np.zeros(strategy.candidates.shape[-1])
-    columns, own = view.source.columns, kernel.lengthscale.detach().flatten()
-    inverse[slice(None) if columns is None else columns.numpy()] = 1 / own.square()
+    is_used, columns = np.ones(len(inverse), dtype=bool), view.source.columns
+    if columns is not None:
+        is_used[:] = False
+        is_used[columns.numpy()] = True
+    for block in strategy.domain.fingerprints:
+        is_used[block] = False
+    if is_used.any():
+        kernel = next(k for k in parts if getattr(k, "has_lengthscale", False))
+        inverse[is_used] = 1 / kernel.lengthscale.detach().flatten().square()
     return inverse
+
+
+def molecule_weights(strategy: Learner, outcome: int) -> list[float]:
+    """How much each column of molecules counts in the kernel, from 0 to 1."""
+    modules = strategy.surrogate.parts[outcome].view.prior.covar_module.modules()
+    kernels = [part for part in modules if isinstance(part, TanimotoKernel)]
+    return [w for k in kernels for w in (k.weight.tolist() if k.blocks else [1.0])]
 
 
 def column_effect(strategy: Learner, column: int) -> Effect:
     """The average prediction along a column from its least to its greatest value.
 
-    Of a category with many values those with most rows are kept.
+    Of a category with many values those with most rows are kept. There is none along
+    molecules.
     """
     spec, X = _specs(strategy)[column], _some_rows(strategy)
     part = slice(spec.start, spec.start + spec.width)
+    if spec.num_counts:
+        return Effect([], np.empty((0, len(strategy.surrogate.parts))))
     own = strategy.candidates[:][:, part]
     if spec.categories is None:
         levels = own.unique()

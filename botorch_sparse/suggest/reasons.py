@@ -17,12 +17,14 @@ from scipy.special import ndtr
 from torch import Tensor
 
 from botorch_sparse.command_line.csv_cells import number
+from botorch_sparse.kernels.tanimoto import similarity
 from botorch_sparse.strategies import Best, Constraint, History, Objective
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
 from botorch_sparse.suggest.learned_columns import (
     NORMAL_95,
     Learner,
     inverse_squares,
+    molecule_weights,
     predicted,
 )
 from botorch_sparse.suggest.outcome_options import Outcome
@@ -136,10 +138,31 @@ class _Measured:
         span = (high - low).where(high > low, torch.inf)
         return torch.from_numpy(np.mean(learned, axis=0)) / span.square().cpu()
 
+    @cached_property
+    def molecule_weights(self) -> list[float]:
+        """What fingerprints count, the mean over the outcomes."""
+        learned = [
+            molecule_weights(self.strategy, place)
+            for place, part in enumerate(self.strategy.surrogate.parts)
+            if part.posterior is not None
+        ]
+        return list(map(float, np.mean(learned, axis=0)))
+
     def squares(self, rows: Sequence[int], row: int) -> Tensor:
-        """Squared distances of some rows from one, `k x d`, by the kernels."""
+        """Squared distances of some rows from one, `k x d`, by the kernels.
+
+        That of fingerprints, twice their weight by what similarity lacks to one, stands
+        in the first of their columns.
+        """
         X = self.strategy.candidates
-        return (X[torch.tensor(rows)] - X[row]).double().square().cpu() * self.relevance
+        Z, x = X[torch.tensor(rows)], X[row]
+        squares = (Z - x).double().square().cpu() * self.relevance
+        for block, weight in zip(
+            self.strategy.domain.fingerprints, self.molecule_weights, strict=True
+        ):
+            likeness = similarity(Z[:, block], x[None, block])[:, 0]
+            squares[:, block.start] = 2 * weight * (1 - likeness.cpu())
+        return squares
 
     def nearest(self, row: int) -> list[int]:
         """The measured rows, the nearest ones to a row first."""
@@ -148,6 +171,8 @@ class _Measured:
 
     def differences(self, row: int, other: int) -> list[str]:
         """The columns that set a row apart from another, with both cells."""
+        if len(self.pool.features) == len(self.pool.smiles) == 1:
+            return []  # of two molecules their texts say little
         squares = self.squares([other], row)[0]
         parts = {
             str(column.label): float(squares[column.start :][: column.width].sum())

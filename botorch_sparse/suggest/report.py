@@ -106,6 +106,8 @@ def _what_was_read(pool: Pool, column: str) -> str:
     values, text = pool.features[column], pool.text
     if isinstance(values, list):
         kinds = pool.categories[column]
+        if column in pool.smiles:
+            return f"{len(kinds)} molecules, {short_list(kinds, 4)}"
         return f"{len(kinds)} categories, {short_list(kinds, 4)}"
     if column in text.dates:
         first, last = text.typed[column].iloc[[values.argmin(), values.argmax()]]

@@ -114,6 +114,7 @@ def _suggest(args: argparse.Namespace) -> None:
         args.ignore,
         cost=args.cost,
         decimal=args.decimal,
+        smiles=args.smiles,
     )
     _check_names(pool, args.ignore)
     files = [path for path in args.results if path.exists()]
@@ -332,6 +333,14 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMN",
         help="a feature of categories although its cells are numbers, or although "
         "nearly each row has another text; can be repeated",
+    )
+    add(
+        "--smiles",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="a feature of molecules, written as SMILES; can be repeated, for "
+        "reactions (needs botorch_sparse[molecules])",
     )
     add(
         "--ignore",

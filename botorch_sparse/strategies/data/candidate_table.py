@@ -29,6 +29,7 @@ from botorch_sparse.strategies.data.columns import (
     has_missing,
     is_missing,
     read_column,
+    read_molecules,
     read_numbers,
 )
 
@@ -122,28 +123,67 @@ class CandidateTable:
         return cls._of_numbers(read_numbers(candidates, rows))
 
     @classmethod
+    def from_smiles(
+        cls, smiles: Any, columns: Mapping[Any, Any] | None = None
+    ) -> "CandidateTable":
+        """The table of molecules, or of reactions of some; needs RDKit.
+
+        Molecules become Morgan counts (radius 2, 2,048 of them), which the Tanimoto
+        kernel compares, of each column of molecules for itself. Their canonical SMILES
+        name the rows.
+
+        Args:
+            smiles: `A` SMILES, or such a list for each label.
+            columns: `A` values of further features for each label.
+
+        Raises:
+            InputDataError: If one can't be parsed, with its row; if two rows are the
+                same molecules; and see `of`.
+            ImportError: If RDKit is not installed.
+
+        Example:
+            >>> table = CandidateTable.from_smiles(["OCC", "c1ccccc1", "CC(=O)O"])
+            >>> table.keys
+            ('CCO', 'c1ccccc1', 'CC(=O)O')
+        """
+        from botorch_sparse.molecules import canonical_smiles  # RDKit is an extra
+
+        named = smiles if isinstance(smiles, Mapping) else {"smiles": smiles}
+        names = [canonical_smiles(as_list(v), str(k)) for k, v in named.items()]
+        keys: list[Hashable] = [*zip(*names, strict=False)]
+        if len(names) == 1:
+            keys = [*names[0]]
+        every = {**named, **(columns or {})}
+        return cls._build(every, keys, tuple(named), smiles=tuple(named))
+
+    @classmethod
     def from_columns(
-        cls, columns: Mapping[Any, Any], *, key: Hashable | None = None
+        cls,
+        columns: Mapping[Any, Any],
+        *,
+        key: Hashable | None = None,
+        smiles: Sequence[Hashable] = (),
     ) -> "CandidateTable":
         """The table of columns by their labels; needs no pandas.
 
         Args:
             columns: `A` values for each label: a sequence, an array or a Series.
             key: The column that names the rows.
+            smiles: Columns of molecules; see `from_smiles`.
 
         Raises:
             InputDataError: See `of`.
         """
         check_kind("columns", columns, Mapping, "lists of values by label")
         if key is None:
-            return cls._build(columns, None, ())
+            return cls._build(columns, None, (), smiles)
         if key not in columns:
             raise InputDataError(
                 f"Got key={key!r}; the columns are {short_list(columns)}: need one of "
                 "them."
             )
         rest = {label: v for label, v in columns.items() if label != key}
-        return cls._build(rest, as_list(columns[key]), (key,))
+        return cls._build(rest, as_list(columns[key]), (key,), smiles)
 
     @classmethod
     def _of_frame(cls, frame: "DataFrame", key: Hashable | None) -> "CandidateTable":
@@ -166,6 +206,7 @@ class CandidateTable:
         columns: Mapping[Any, Any],
         keys: Sequence[Hashable] | None,
         key_names: tuple[Hashable, ...],
+        smiles: Sequence[Hashable] = (),
     ) -> "CandidateTable":
         for label, values in columns.items():
             if isinstance(values, str) or not hasattr(values, "__len__"):
@@ -186,14 +227,23 @@ class CandidateTable:
         parts: list[NDArray[Any]] = []
         d = 0
         for label, values in columns.items():
-            spec, encoded = read_column(label, values, d, keys)
+            if label in smiles:
+                spec, encoded = read_molecules(label, values, d)
+            else:
+                spec, encoded = read_column(label, values, d, keys)
             specs.append(spec)
             parts.append(encoded)
             d += spec.width
         _announce_odd(specs, len(parts[0]))
         names = tuple(name for spec in specs for name in spec.names)
         rows = None if keys is None else tuple(keys)
-        return cls(_matrix(specs, parts), names, rows, tuple(specs), key_names)
+        X: Rows
+        if all(spec.num_counts for spec in specs):
+            counts = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+            X = CompactRows(torch.from_numpy(counts), d)
+        else:
+            X = _matrix(specs, parts)
+        return cls(X, names, rows, tuple(specs), key_names)
 
     @classmethod
     def _of_numbers(cls, X: Rows) -> "CandidateTable":
@@ -301,8 +351,12 @@ class CandidateTable:
         X, Z = self.X, other.X
         if self.feature_names != other.feature_names:
             cells = X[:].detach().cpu().numpy()
+            decoded = {label: c.decode(cells) for label, c in mine.items()}
             parts = [
-                c.encode(mine[c.label].decode(cells), self.keys) for c in other.columns
+                decoded[c.label]
+                if c.num_counts
+                else c.encode(decoded[c.label], self.keys)
+                for c in other.columns
             ]
             X = _matrix(other.columns, parts)
         names, columns = other.feature_names, other.columns
@@ -335,11 +389,12 @@ class CandidateTable:
             index = pd.MultiIndex.from_tuples(keys, names=self.key_names)
         else:
             index = pd.Index(keys, name=self.key_names[0] if self.key_names else None)
-        series = [
-            pd.Series(spec.decode(X), index=index, dtype=spec.dtype, name=spec.label)
+        series = {
+            spec.label: pd.Series(spec.decode(X), index=index, dtype=spec.dtype)
             for spec in self.columns
-        ]
-        return pd.concat(series, axis=1)
+            if not spec.num_counts  # the index has the molecules
+        }
+        return pd.DataFrame(series, index=index, columns=[*series])
 
     @property
     def fingerprints(self) -> tuple[slice, ...]:
@@ -410,7 +465,7 @@ def _repeated(values: Sequence[Hashable]) -> list[Hashable]:
 
 
 def _matrix(specs: Sequence[Column], parts: Sequence[NDArray[Any]]) -> Tensor:
-    """`A x d` encoded rows. O(A d)."""
+    """`A x d` encoded rows, float64. O(A d)."""
     X = np.zeros((len(parts[0]), sum(spec.width for spec in specs)))
     for spec, part in zip(specs, parts, strict=True):
         spec.put(part, X)
@@ -454,8 +509,12 @@ def _with_others(X: Tensor, rows: Tensor, table: CandidateTable) -> "DataFrame":
     else:  # of type object: whole numbers stay whole
         index = pd.Index(keys, dtype=object, name=names[0] if names else None)
     values = X.detach().cpu().numpy()
-    series = [_series(spec, values).set_axis(index) for spec in table.columns]
-    return pd.concat(series, axis=1)
+    series = {
+        spec.label: _series(spec, values).set_axis(index)
+        for spec in table.columns
+        if not spec.num_counts
+    }
+    return pd.DataFrame(series, index=index, columns=[*series])
 
 
 def _series(spec: Column, X: NDArray[Any]) -> "Series":

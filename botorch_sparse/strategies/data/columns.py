@@ -33,6 +33,8 @@ NO_CATEGORY = (
     "got nothing; need a value. Write a word such as 'none', or leave out the column "
     "or the row."
 )
+# Counts of a molecule's fingerprint.
+NUM_COUNTS = 2048
 # Entries that are looked at in one go.
 CHUNK_ENTRIES = 2**24
 # Before CPython 3.12.2 threads that parse literals at the same time, as `numpy.load`
@@ -80,7 +82,8 @@ class Column:
 
         They are nearly one for each row, or numbers with some words between.
         """
-        kinds, num = self.categories or (), self.width
+        kinds = self.categories or ()
+        num = len(kinds)
         if num < FEWEST_LOOKED_AT:
             return False
         num_numbers = sum(map(_reads_as_number, kinds))
@@ -99,6 +102,8 @@ class Column:
         self, values: Any, keys: Sequence[Hashable] | None = None
     ) -> NDArray[Any]:
         """`q` other values as float64 numbers, or int64 places of the categories."""
+        if self.num_counts:
+            return _morgan_counts(values, self.num_counts, str(self.label))
         values = as_host_array(values)
         if self.categories is None:
             if not is_number(self.label, values):
@@ -124,18 +129,36 @@ class Column:
             encoded: `q` numbers or places.
             out: `q x d` matrix.
         """
-        if self.categories is None:
+        if self.num_counts:
+            out[:, self.start : self.start + self.num_counts] = encoded
+        elif self.categories is None:
             out[:, self.start] = encoded
         else:
             out[np.arange(len(encoded)), self.start + encoded] = 1.0
 
     def decode(self, X: NDArray[Any]) -> NDArray[Any]:
-        """The values that `q x d` encoded rows came from."""
+        """The values that `q x d` encoded rows came from; counts for molecules."""
+        if self.num_counts:
+            return X[:, self.start : self.start + self.num_counts]
         if self.categories is None:
             return X[:, self.start]
         values = np.empty(self.width, dtype=object)
         values[:] = self.categories
         return values[X[:, self.start : self.start + self.width].argmax(axis=1)]
+
+
+def read_molecules(
+    label: Hashable, smiles: Any, start: int
+) -> tuple[Column, NDArray[np.uint8]]:
+    """How to encode a column of SMILES, and its Morgan fingerprints, `A x d` counts."""
+    counts = _morgan_counts(smiles, NUM_COUNTS, str(label))
+    return Column(label, None, start, None, NUM_COUNTS), counts
+
+
+def _morgan_counts(smiles: Any, size: int, label: str) -> NDArray[np.uint8]:
+    from botorch_sparse.molecules import morgan_counts  # RDKit is an extra
+
+    return morgan_counts(as_list(smiles), size=size, label=label)
 
 
 def read_column(

@@ -1,0 +1,101 @@
+"""Tables of molecules: named, encoded, and learned from."""
+
+import numpy as np
+import pytest
+import torch
+from botorch.exceptions import InputDataError
+from gpytorch.kernels import MaternKernel
+
+pytest.importorskip("rdkit")
+
+from botorch_sparse.kernels import TanimotoKernel
+from botorch_sparse.molecules import canonical_smiles, morgan_counts
+from botorch_sparse.pools.compact_rows import CompactRows
+from botorch_sparse.strategies import BBKB, CandidateTable, ThompsonSampling
+
+# Chains and rings with a head: the target counts carbons of the tail.
+HEADS = ["O", "N", "Cl", "c1ccccc1", "C(=O)O", "S", "Br", "C#N"]
+SMILES = ["C" * size + head for size in range(1, 13) for head in HEADS]
+SIZES = torch.tensor([size for size in range(1, 13) for _ in HEADS]).double()
+
+
+def test_rows_have_canonical_names_and_counts() -> None:
+    spelled = ["OCC", "C(Cl)C", "c1ccccc1"]
+    table = CandidateTable.from_smiles(spelled)
+    assert table.keys == ("CCO", "CCCl", "c1ccccc1")
+    assert table.key_names == ("smiles",)
+    assert isinstance(table.X, CompactRows) and table.X.shape == (3, 2048)
+    np.testing.assert_array_equal(table.X[:].numpy(), morgan_counts(spelled))
+    assert table.rows(["CCCl"]).tolist() == [1]
+    assert torch.equal(table.encode({"smiles": ["CCO"]}), table.X[:1])
+    assert table.fingerprints == (slice(0, 2048),)
+
+
+def test_reactions_with_other_features() -> None:
+    pandas = pytest.importorskip("pandas")
+    acids, amines = ["CC(=O)O", "OC(=O)CC"], ["NC", "NCC"]
+    table = CandidateTable.from_smiles(
+        {"acid": acids, "amine": amines}, {"heat": [20, 60], "base": ["K", "Na"]}
+    )
+    assert table.keys == (("CC(=O)O", "CN"), ("CCC(=O)O", "CCN"))
+    assert table.X.dtype == torch.float64 and table.X.shape == (2, 2 * 2048 + 3)
+    assert table.X[:, 4096].tolist() == [20.0, 60.0]
+    np.testing.assert_array_equal(table.X[:, 2048:4096], morgan_counts(amines))
+    assert table.fingerprints == (slice(0, 2048), slice(2048, 4096))
+    frame = table.frame(torch.tensor([1]))
+    assert frame.index.tolist() == [("CCC(=O)O", "CCN")]
+    assert frame.columns.tolist() == ["heat", "base"]
+    assert frame.iloc[0].tolist() == [60, "Na"]
+    assert isinstance(frame, pandas.DataFrame)
+    same = table.in_columns_of(table)
+    assert torch.equal(same.X, table.X)
+
+
+def test_refuses_what_is_no_molecule_and_molecules_twice() -> None:
+    with pytest.raises(InputDataError, match=r"row 1 \(from 0\), column 'smiles'"):
+        CandidateTable.from_smiles(["CCO", "solvent"])
+    with pytest.raises(InputDataError, match=r"'CCO'.* come more than once"):
+        CandidateTable.from_smiles(["CCO", "OCC"])
+    with pytest.raises(InputDataError, match="as many in each"):
+        CandidateTable.from_smiles({"a": ["CCO", "C"], "b": ["CCO"]})
+
+
+@pytest.mark.parametrize("build", [ThompsonSampling, BBKB])
+def test_finds_the_best_molecule(build: type) -> None:
+    """The kernel is Tanimoto's, the rest is learned."""
+    table = CandidateTable.from_smiles(SMILES)
+    values = dict(zip(table.keys, SIZES.tolist(), strict=True))
+    strategy = build(table, batch_size=4, seed=0)
+    for _ in range(8):
+        batch = strategy.ask(4)
+        strategy.tell(batch, [values[key] for key in batch.keys])
+    assert float(strategy.history.best().value) >= 11
+    assert strategy.history.best().key in values
+    kernel = strategy.surrogate.view.prior.covar_module.base_kernel
+    assert type(kernel) is TanimotoKernel and not list(kernel.parameters())
+
+
+def test_a_reaction_has_a_weight_for_each_molecule() -> None:
+    """One that does not matter is found; other features have lengthscales."""
+    heads = [a for a in HEADS for _ in HEADS]
+    tails = ["CCCC" + b for _ in HEADS for b in HEADS]
+    heat = torch.linspace(0, 1, 64).flip(0)
+    chains = ["CC" + head for head in heads]
+    table = CandidateTable.from_smiles({"a": chains, "b": tails}, {"heat": heat})
+    effect = torch.tensor([HEADS.index(head) for head in heads]).double().sin()
+    Y = 3 * effect + 0.01 * heat
+    strategy = ThompsonSampling(table, seed=0)
+    rows = torch.randperm(64, generator=torch.Generator().manual_seed(0))[:50]
+    strategy.tell(table.X[rows], Y[rows])
+    modules = [*strategy.surrogate.view.prior.covar_module.modules()]
+    weights = next(m for m in modules if isinstance(m, TanimotoKernel)).weight
+    lengthscale = next(m for m in modules if isinstance(m, MaternKernel)).lengthscale
+    assert weights[0] > 0.5 > weights[1] and lengthscale > 0.3
+    left = sorted({*range(64)} - {*rows.tolist()})
+    mean, _ = strategy.predict(table.X[left])
+    assert torch.corrcoef(torch.stack([mean, Y[left]]))[0, 1] > 0.9
+
+
+def test_names_are_those_of_rdkit() -> None:
+    table = CandidateTable.from_smiles(SMILES)
+    assert [*table.keys] == canonical_smiles(SMILES)

@@ -22,11 +22,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from botorch.utils.sampling import manual_seed
-from gpytorch.kernels import ScaleKernel
 
 from benchmarks.measure import Clock, in_fresh_process
 from benchmarks.molecule_peers import PEERS
@@ -34,7 +34,7 @@ from benchmarks.molecule_problems import PROBLEMS, MoleculeProblem, load_molecul
 from benchmarks.pool_tables import Proposer, asked, random_rows
 from benchmarks.pools import available
 from benchmarks.store import Record, Store, run_or_report
-from botorch_sparse.kernels import TanimotoKernel
+from botorch_sparse.pools.compact_rows import CompactRows
 from botorch_sparse.strategies import BBKB, Strategy, ThompsonSampling
 
 BATCH = 20
@@ -49,10 +49,10 @@ def ours(
     problem: MoleculeProblem, seed: int, strategy: Callable[..., Strategy]
 ) -> Proposer:
     """A strategy as a user builds it who has fingerprints."""
-    X = torch.from_numpy(problem.counts(slice(None))).double()
-    kernel = ScaleKernel(TanimotoKernel(problem.blocks))
-    options = {"lam": 1e-2, "unique": True, "batch_size": BATCH, "seed": seed}
-    return asked(strategy(X, kernel, **options))
+    X: Any = problem.fingerprints
+    if problem.is_packed:
+        X = CompactRows.from_packed(X, sum(problem.blocks))
+    return asked(strategy(X, unique=True, batch_size=BATCH, seed=seed))
 
 
 Method = Callable[[MoleculeProblem, int], Proposer]

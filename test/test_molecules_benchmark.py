@@ -33,7 +33,7 @@ PARENTS = [
 
 def small(*, is_packed: bool = False, blocks: int = 1) -> MoleculeProblem:
     """Ninety chains with rings; the value is largest for middle lengths and a ring."""
-    texts = ["C" * i + end for i, end in product(range(1, 46), ["O", "c1ccccc1"])]
+    texts = ["C" * i + end for i, end in product(range(1, 31), ["O", "N", "c1ccccc1"])]
     columns = [texts, texts[::-1]][:blocks]
     values = [0.3 * ("1" in text) - 0.1 * abs(len(text) - 20) for text in texts]
     problem = molecule_problems.of_columns(columns, list(map(str, values)))

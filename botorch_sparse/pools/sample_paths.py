@@ -418,11 +418,13 @@ class SamplePaths:
 
         The same each time. Cost: O(q^3 + q^2 m), and O(q^2) for each path.
         """
-        values = replace(self, beta=self.beta[numbers])(X)
+        some = replace(self, beta=self.beta[numbers])
         if self.residual is None:
-            return values
+            return some(X)
         chol, spread, seed = self.residual
-        phi = torch.linalg.solve_triangular(chol, self._covariance(X), upper=False)
+        K = self._covariance(X)
+        values = some._explained(X, K)
+        phi = torch.linalg.solve_triangular(chol, K, upper=False)
         Z = X.to(self.points) if X.is_floating_point() else X
         covariance = dense_covariance(self.kernel, Z).to(phi) - phi.mT @ phi
         jitter = JITTER * float(prior_variance(self.kernel, Z).max())

@@ -378,7 +378,8 @@ def fingerprint_kernel(blocks: Sequence[Tensor], dim: int) -> Kernel:
         dim: Number of all columns; the others are in [0, 1].
     """
     columns = torch.cat([*blocks])
-    others = [i for i in range(dim) if i not in {*columns.tolist()}]
+    is_other = torch.ones(dim, dtype=torch.bool).index_fill_(0, columns, False)
+    others = is_other.nonzero().squeeze(-1).tolist()
     tanimoto = TanimotoKernel(
         [len(block) for block in blocks],
         active_dims=columns.tolist() if others else None,

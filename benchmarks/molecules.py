@@ -35,7 +35,12 @@ from benchmarks.pool_tables import Proposer, asked, random_rows
 from benchmarks.pools import available
 from benchmarks.store import Record, Store, run_or_report
 from botorch_sparse.pools.compact_rows import CompactRows
-from botorch_sparse.strategies import BBKB, Strategy, ThompsonSampling
+from botorch_sparse.strategies import (
+    BBKB,
+    ExpectedImprovement,
+    Strategy,
+    ThompsonSampling,
+)
 
 BATCH = 20
 TOTALS = {"lipophilicity": 300, "dye_lasers": 300, "enumerated": 1_000}
@@ -59,6 +64,7 @@ Method = Callable[[MoleculeProblem, int], Proposer]
 OURS: dict[str, Method] = {
     "thompson": partial(ours, strategy=ThompsonSampling),
     "bbkb": partial(ours, strategy=BBKB),
+    "improvement": partial(ours, strategy=ExpectedImprovement),
 }
 METHODS = OURS | PEERS
 

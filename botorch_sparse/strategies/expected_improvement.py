@@ -25,6 +25,7 @@ References:
         constrained optimization of computer models. IMS Lecture Notes 34, 1998.
 """
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, ClassVar, Unpack
 
@@ -37,6 +38,8 @@ from typing_extensions import override
 
 from botorch_sparse.argument_checks import check_keywords, check_whole
 from botorch_sparse.inducing import PosteriorVarianceSampler
+from botorch_sparse.kernels import dense_covariance
+from botorch_sparse.pools.compact_rows import Rows, kernel_rows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.private_names import log_ei_helper
 from botorch_sparse.strategies.data.domain import FEWEST_INITIAL
@@ -50,6 +53,8 @@ from botorch_sparse.strategies.model_strategy import (
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 
 DEFAULT_BATCH_SIZE = 8
+# Entries of the kernel that are kept for the points of a batch.
+MOST_KEPT = 2**25
 # Of points that are known, in units of the feedback's variance.
 LEAST_VARIANCE = 1e-20
 
@@ -65,8 +70,9 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
     There is one objective, and any constraints.
 
     Cost, with `A` candidates, `n` evaluations and `m` inducing points, for each
-    outcome: O(n m^2 + A m^2) for each batch, and the kernel at `A x m` points for each
-    point of it; memory O(A (d + q)) for `q` points.
+    outcome: O(n m^2 + A m^2) for each batch, and O(A m) for each point of it, with the
+    kernel at `A x m` points once more where these are more than 2^25; memory
+    O(A (d + q)) for `q` points.
 
     Args:
         candidates: `A x d` points to choose from.
@@ -160,10 +166,10 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
 
     def _moments(self) -> list["_PendingMoments | None"]:
         """For each outcome moments given what is pending; None without data."""
-        points, X = self.pending, self.candidates[:]
+        points, X = self.pending, self.candidates
         beside = points[points >= len(X)].unique()
         if len(beside):  # of an earlier table
-            X = torch.cat([X, self.record.points(beside).to(X)])
+            X = torch.cat([X[:], self.record.points(beside).to(X.device, X.dtype)])
             place = torch.searchsorted(beside, points) + self.domain.num_rows
             points = torch.where(points < self.domain.num_rows, points, place)
         moments = list[_PendingMoments | None]()
@@ -249,18 +255,32 @@ class _PendingMoments:
         noise: Noise variance of one evaluation.
     """
 
-    def __init__(self, posterior: NystromPosterior, X: Tensor, noise: float) -> None:
+    def __init__(self, posterior: NystromPosterior, X: Rows, noise: float) -> None:
         self._posterior, self._X, self._noise = posterior, X, noise
-        mean, variance = posterior.moments(X)
-        self.mean, self._variance = mean.double(), variance.double()
+        moments = [posterior.moments(part) for part in self._parts()]
+        means, variances = zip(*moments, strict=True)
+        self.mean, self._variance = torch.cat(means).double(), torch.cat(variances)
+        self._variance = self._variance.double()
         self._rows = list[Tensor]()
+        self._kept: list[Tensor] | None = None  # `k_S(x)` in parts, while there is room
+        if len(X) * posterior.num_inducing <= MOST_KEPT:
+            self._kept = [posterior.covariance_with_inducing(p) for p in self._parts()]
+
+    def _parts(self) -> Iterator[Tensor]:
+        """All rows, some at a time, as the kernel takes them."""
+        kernel, size = self._posterior.covar_module, self._posterior.chunk_size
+        for start in range(0, len(self._X), size):
+            yield kernel_rows(kernel, self._X, slice(start, start + size))
 
     def deviation(self) -> Tensor:
         """Standard deviations, `A`."""
         return self._variance.clamp_min(LEAST_VARIANCE).sqrt()
 
     def append(self, row: int) -> None:
-        """Make a row pending. Cost: O(A (m + j)), and the kernel at `A x m` points."""
+        """Make a row pending. Cost: O(A (m + j)).
+
+        And the kernel at `A x m` points where they are too many to be kept.
+        """
         u = self._covariance_with(row)
         for before in self._rows:
             u -= before * before[row]
@@ -283,9 +303,9 @@ class _PendingMoments:
         weights = torch.linalg.solve_triangular(
             known.chol_inducing.mT, both - phi.unsqueeze(-1), upper=True
         )
+        kept = self._kept or map(known.covariance_with_inducing, self._parts())
         parts = [
-            known.covar_module(part, x).to_dense().squeeze(-1)
-            + (known.covariance_with_inducing(part).mT @ weights).squeeze(-1)
-            for part in self._X.split(known.chunk_size)
+            dense_covariance(known.covar_module, part, x) + K.mT @ weights
+            for part, K in zip(self._parts(), kept, strict=True)
         ]
-        return torch.cat(parts).double()
+        return torch.cat(parts).squeeze(-1).double()

@@ -20,6 +20,7 @@ from botorch_sparse.strategies import (
     BKB,
     GPUCB,
     SBPE,
+    ExpectedImprovement,
     RandomSearch,
     Strategy,
     ThompsonSampling,
@@ -59,6 +60,7 @@ BUILDS: dict[str, Callable[..., Strategy]] = {
     "bbkb": BBKB,
     "bkb": BKB,
     "gpucb": GPUCB,
+    "improvement": ExpectedImprovement,
     "sbpe": lambda X, **options: SBPE(X, num_evaluations=24, **options),
     "random": lambda X, covar_module, lam, **options: RandomSearch(X, **options),
 }

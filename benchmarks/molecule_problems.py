@@ -56,11 +56,13 @@ class MoleculeProblem:
         fingerprints: `A x d` counts, or `A x d / 8` bytes of bits.
         blocks: Columns of each molecule of a row; they add up to `d`.
         values: `A`, larger is better.
+        smiles: Columns of molecules as text, where they are kept.
     """
 
     fingerprints: NDArray[np.uint8]
     blocks: tuple[int, ...]
     values: NDArray[np.float64]
+    smiles: tuple[Sequence[str], ...] = ()
 
     @property
     def is_packed(self) -> bool:
@@ -107,7 +109,7 @@ def of_columns(
     """Counts of one or several columns of molecules."""
     counts = np.concatenate([morgan_counts(column, size=SIZE) for column in smiles], -1)
     values = np.array(target, dtype=np.float64)
-    return MoleculeProblem(counts, (SIZE,) * len(smiles), values)
+    return MoleculeProblem(counts, (SIZE,) * len(smiles), values, tuple(smiles))
 
 
 def enumerated() -> MoleculeProblem:

@@ -37,6 +37,7 @@ from benchmarks.store import Record, Store, run_or_report
 from botorch_sparse.pools.compact_rows import CompactRows
 from botorch_sparse.strategies import (
     BBKB,
+    CandidateTable,
     ExpectedImprovement,
     Strategy,
     ThompsonSampling,
@@ -53,9 +54,12 @@ NEEDS = {"forest-ucb": "sklearn"}  # packages that a method needs
 def ours(
     problem: MoleculeProblem, seed: int, strategy: Callable[..., Strategy]
 ) -> Proposer:
-    """A strategy as a user builds it who has fingerprints."""
+    """A strategy as a user builds it who has SMILES, or else fingerprints."""
     X: Any = problem.fingerprints
-    if problem.is_packed:
+    if problem.smiles:
+        columns = {f"molecule {i}": text for i, text in enumerate(problem.smiles)}
+        X = CandidateTable.from_columns(columns, smiles=[*columns])
+    elif problem.is_packed:
         X = CompactRows.from_packed(X, sum(problem.blocks))
     return asked(strategy(X, unique=True, batch_size=BATCH, seed=seed))
 

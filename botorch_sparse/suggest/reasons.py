@@ -17,7 +17,7 @@ from scipy.special import ndtr
 from torch import Tensor
 
 from botorch_sparse.command_line.csv_cells import number
-from botorch_sparse.kernels.tanimoto import similarity
+from botorch_sparse.kernels import TanimotoKernel, dense_covariance
 from botorch_sparse.strategies import Best, Constraint, History, Objective
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
 from botorch_sparse.suggest.learned_columns import (
@@ -160,8 +160,8 @@ class _Measured:
         for block, weight in zip(
             self.strategy.domain.fingerprints, self.molecule_weights, strict=True
         ):
-            likeness = similarity(Z[:, block], x[None, block])[:, 0]
-            squares[:, block.start] = 2 * weight * (1 - likeness.cpu())
+            likeness = dense_covariance(TanimotoKernel(), Z[:, block], x[None, block])
+            squares[:, block.start] = 2 * weight * (1 - likeness[:, 0].cpu())
         return squares
 
     def nearest(self, row: int) -> list[int]:

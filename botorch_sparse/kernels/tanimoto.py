@@ -141,10 +141,11 @@ def _total(x: Tensor) -> Tensor:
 def _sums_of_minima(x1: Tensor, x2: Tensor, total: Tensor) -> Tensor:
     """The sums of the smaller entries, `... x n x n'`; `total` are those of both."""
     most = _largest_level(x1, x2)
+    exact = torch.float32 if most is not None else torch.float64
     if _is_table(x2) and x1.dim() == 2:
-        return _sums_over_entries(x2, x1, total.dtype).mT
+        return _sums_over_entries(x2, x1.to(exact)).mT.to(total)
     if _is_table(x1) and x2.dim() == 2:
-        return _sums_over_entries(x1, x2, total.dtype)
+        return _sums_over_entries(x1, x2.to(exact)).to(total)
     if most is None:
         return (total - torch.cdist(x1.to(total), x2.to(total), p=1.0)) / 2
     both = torch.zeros((), dtype=torch.float32, device=total.device)
@@ -164,7 +165,7 @@ def _is_table(x: Tensor) -> bool:
     return int(np.count_nonzero(x.numpy())) <= DENSE * x.numel()
 
 
-def _sums_over_entries(rows: Tensor, points: Tensor, dtype: torch.dtype) -> Tensor:
+def _sums_over_entries(rows: Tensor, points: Tensor) -> Tensor:
     """The same of rows with few entries, `n x n'`: their sums over those alone.
 
     For fingerprints, of whose columns a few in a hundred have an entry, these are ten
@@ -172,18 +173,18 @@ def _sums_over_entries(rows: Tensor, points: Tensor, dtype: torch.dtype) -> Tens
     line with the smaller of the count and the entry of each point.
     """
     entries, d = rows.numpy(), rows.shape[1]
-    place = np.flatnonzero(entries)
+    is_there = entries != 0
+    place = np.flatnonzero(is_there)
     code = place % d * NUM_COUNTS + entries.ravel()[place]
     occurs = np.zeros(d * NUM_COUNTS, dtype=bool)
     occurs[code] = True
     known = np.flatnonzero(occurs)
     line = np.cumsum(occurs, dtype=np.int32) - 1
-    counts = torch.from_numpy(known % NUM_COUNTS).to(dtype)
+    counts = torch.from_numpy(known % NUM_COUNTS).to(points)
     columns = torch.from_numpy(known // NUM_COUNTS)
-    lines = torch.minimum(
-        points.to(dtype).mT.index_select(0, columns), counts.unsqueeze(-1)
-    )
-    size = np.count_nonzero(entries, axis=1)
+    lines = points.mT.contiguous().index_select(0, columns)
+    lines = torch.minimum(lines, counts.unsqueeze(-1))
+    size = np.count_nonzero(is_there, axis=1)
     start = (np.cumsum(size) - size).astype(np.int32)
     return torch.nn.functional.embedding_bag(
         torch.from_numpy(line[code]), lines, torch.from_numpy(start), mode="sum"

@@ -40,7 +40,7 @@ from torch import Tensor
 from botorch_sparse.kernels import dense_covariance, prior_variance
 from botorch_sparse.kernels.kernel_matrices import compares_counts, is_thread_safe
 from botorch_sparse.kernels.lengthscales import innermost
-from botorch_sparse.pools.compact_rows import CompactRows, Rows
+from botorch_sparse.pools.compact_rows import Rows, kernel_rows
 from botorch_sparse.pools.shard import ALL_ROWS, Ranks, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.threads import FEATURE, KERNEL_ENTRY, for_each
@@ -136,6 +136,7 @@ def path_maximizers(
     compared = _compared(levels, price, paths)
     depth = num_paths if selectable.once else 1
     is_drawn = all(path.residual is None for path in paths)
+    taken_by = _least_exact(paths)
     kept = depth if is_drawn else max(depth, NUM_CONTENDERS)
     shape = (num_levels, num_paths, kept)
     # Minus infinity where excluded.
@@ -152,7 +153,7 @@ def path_maximizers(
             # Always as many rows: products of one shape round alike.
             num = min(chunk_size, shard.num_rows)
             whole = torch.cat([rows, rows[-1:].expand(num - len(rows))])
-            Z = _as_bytes(X[whole], X, paths)
+            Z = kernel_rows(taken_by, X, whole)
             index = (rows + shard.start).expand(num_paths, -1)
             bounds = [path.bounds(Z) for path in paths]
             upper = [high[:, : len(rows)] for _, high in bounds]
@@ -203,7 +204,9 @@ def _drawn(
     each, which = rows.unique(dim=0, return_inverse=True)
     for i, here in enumerate(each):
         here, numbers = here[here < shard.num_rows], (which == i).nonzero().squeeze(-1)
-        Z = _as_bytes(shard.at(X, here), X, paths)
+        Z = shard.at(X, here)
+        if kernel_rows(_least_exact(paths), X, here[:0]).dtype == torch.uint8:
+            Z = Z.to(torch.uint8)
         for path, value in zip(paths, values, strict=True):
             value[numbers, : len(here)] = path.joint(Z, numbers)
     is_there, known = rows < shard.num_rows, [*values]
@@ -213,10 +216,10 @@ def _drawn(
     return _first_of_equals(torch.cat(at_levels), every, depth)
 
 
-def _as_bytes(Z: Tensor, X: Rows, paths: "Sequence[SamplePaths]") -> Tensor:
-    """Some rows as bytes, if they are such and all kernels compare counts."""
-    are_counts = all(compares_counts(path.kernel) for path in paths)
-    return Z.to(torch.uint8) if isinstance(X, CompactRows) and are_counts else Z
+def _least_exact(paths: "Sequence[SamplePaths]") -> Kernel:
+    """A kernel that takes bytes only if all do."""
+    kernels = [path.kernel for path in paths]
+    return next((k for k in kernels if not compares_counts(k)), kernels[0])
 
 
 def _rows_of_each(best: Tensor, ranked: Tensor, none: int, num_paths: int) -> Tensor:

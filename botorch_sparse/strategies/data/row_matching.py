@@ -203,7 +203,9 @@ def rows_at(known: EqualRows, X: Tensor) -> list[list[int]]:
 def _keys(X: Tensor) -> NDArray[np.void]:
     """The bytes of each row; zero has one sign."""
     X = X.float() if X.dtype == torch.bfloat16 else X  # NumPy has no such type
-    rows = np.ascontiguousarray((X.detach() + 0.0).cpu().numpy())
+    X = X.detach()
+    X = X if X.dtype == torch.uint8 else X + 0.0
+    rows = np.ascontiguousarray(X.cpu().numpy())
     width = max(1, rows.itemsize * rows.shape[1])
     return rows.view(np.dtype((np.void, width))).reshape(-1)
 

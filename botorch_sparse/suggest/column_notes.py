@@ -25,7 +25,7 @@ CODE = re.compile(r"\d+([eE]\d+)?")
 A_TIME = re.compile(r"\d{1,3}:\d{2}(:\d{2})?")
 # Numbers as people write them: limits, ranges, ratios and powers of ten.
 MARKED = re.compile(
-    r"([<>~\u2248\u2264\u2265]=?\s*)?\d[\d.,]*"
+    r"(([<>~\u2248\u2264\u2265]=?|ca\.?)\s*)?\d[\d.,]*"
     r"(\s*([-\u2013:/^]|[x\u00d7*\u00b7]\s*10\s*\^?)\s*[-\u2013\u2212]?\d[\d.,]*)?"
 )
 # Names of columns that no number measures.

@@ -38,7 +38,7 @@ from botorch_sparse.suggest.written_numbers import (
 )
 
 # A number that an instrument gives as a limit.
-LIMIT = re.compile(r"[<>~\u2264\u2265\u2248]=?\s*(-?\d+([.,]\d+)?)\s*\D?")
+LIMIT = re.compile(r"(?:[<>~\u2264\u2265\u2248]=?|ca\.?)\s*(-?\d+([.,]\d+)?)\s*\D?")
 
 
 @dataclass(frozen=True, eq=False)

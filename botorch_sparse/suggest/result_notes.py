@@ -1,8 +1,8 @@
 """Results that may mean something else: named, and taken as they are."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import chain, combinations
 
 import numpy as np
 import torch
@@ -17,11 +17,13 @@ from botorch_sparse.command_line.csv_cells import (
 )
 from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.csv_reader import TextTable
-from botorch_sparse.suggest.results import Measurement, Results
+from botorch_sparse.suggest.results import Measurement, Results, what_is_told
 from botorch_sparse.suggest.written_numbers import notes_on_units
 
 # Results that two files have with other digits, and not by chance.
 FEW_ALIKE = 3
+# So many values, of so many kinds, come again in their order only if they are copied.
+FEW_COPIED, FEW_KINDS = 4, 3
 # By how many powers of ten a number is larger in another unit; and how many results of
 # a file are compared.
 POWERS, MOST_COMPARED = (-3, -2, -1, 1, 2, 3), 20
@@ -33,6 +35,9 @@ def notes_on_results(pool: Pool, results: Results) -> Iterator[str]:
         yield from notes_on_units(text, [*pool.features, *pool.outcome_columns])
     yield from _key_notes(results.others, pool)
     yield from rounded_notes(results.told)
+    yield from _copied_notes(results, pool)
+    yield from _equal_outcome_notes(results, pool)
+    yield from chain.from_iterable(_twice_notes(text, pool) for text in results.texts)
     yield from chain.from_iterable(_lone_notes(text, pool) for text in results.texts)
     yield from _cost_notes(results.told, pool)
 
@@ -61,6 +66,80 @@ def rounded_notes(told: Sequence[Measurement]) -> Iterator[str]:
                 "counts as another measurement; if they are the same ones, leave out "
                 "one of the two"
             )
+
+
+def _copied_notes(results: Results, pool: Pool) -> Iterator[str]:
+    """Notes on files whose results are those of another file, of other rows."""
+    for place, outcome in enumerate(pool.outcome_columns):
+        columns = []
+        for text in results.texts:
+            told = [m for m in results.told if m.text is text]
+            told = [m for m in told if not has_no_value(m.cells[place])]
+            values = [float(m.cells[place]) for m in told]
+            columns.append((text, values, [what_is_told(m, pool) for m in told]))
+        for (text, values, rows), (later, same, others) in combinations(columns, 2):
+            is_copied = (
+                values == same
+                and len(values) >= FEW_COPIED
+                and len({*values}) >= FEW_KINDS
+                and not any(x == y for x, y in zip(rows, others, strict=True))
+            )
+            if is_copied:
+                yield (
+                    f"the {len(values)} values of {short_repr(outcome)} in {later.name} "
+                    f"are those of {text.name} in the same order, for other rows. They "
+                    "are taken as they are; correct them if the column was copied"
+                )
+
+
+def _equal_outcome_notes(results: Results, pool: Pool) -> Iterator[str]:
+    """Notes on two outcomes with the same values in all results."""
+    values = np.array([*results.values, *results.point_values], dtype=np.float64)
+    names = enumerate(pool.outcome_columns) if len(values) else ()
+    for (i, name), (j, other) in combinations(names, 2):
+        both = values[np.isfinite(values[:, [i, j]]).all(axis=1)]
+        is_same = len(both) >= FEW_COPIED and (both[:, i] == both[:, j]).all()
+        if is_same and np.ptp(both[:, i]) > 0:
+            yield (
+                f"{short_repr(name)} and {short_repr(other)} have the same value in "
+                f"all {len(both)} results with both. They are taken as they are; "
+                "correct them if a column was copied"
+            )
+
+
+def _twice_notes(text: TextTable, pool: Pool) -> Iterator[str]:
+    """A note on two or more lines, one below the other, that a file has twice.
+
+    They are whole lines with a value, and have a decimal or differ.
+    """
+    lines = [*zip(*text.columns.values(), strict=True)]
+    is_told = [
+        not all(has_no_value(text.columns[name][i]) for name in pool.outcome_columns)
+        for i in range(len(text))
+    ]
+    first: dict[Hashable, int] = {}
+    for i in range(len(text) - 1):
+        pair = lines[i : i + 2]
+        if not (is_told[i] and is_told[i + 1]):
+            continue
+        before = first.setdefault(tuple(pair), i)
+        if before + 1 < i and (pair[0] != pair[1] or _has_decimal(text, i, pool)):
+            num = 2
+            most = min(len(text) - i, i - before)
+            while num < most and lines[i + num] == lines[before + num]:
+                num += 1
+            yield (
+                f"lines {text.lines[i]} to {text.lines[i + num - 1]} of {text.name} "
+                f"are lines {text.lines[before]} to {text.lines[before + num - 1]} "
+                "again. They count as repeated measurements; if they were copied, "
+                "take them out"
+            )
+            return
+
+
+def _has_decimal(text: TextTable, i: int, pool: Pool) -> bool:
+    """Whether a line has an outcome with a decimal."""
+    return any("." in text.columns[name][i] for name in pool.outcome_columns)
 
 
 def _key_notes(others: Sequence[Measurement], pool: Pool) -> Iterator[str]:

@@ -281,6 +281,12 @@ def _with_values(
     return told
 
 
+def what_is_told(each: Measurement, pool: Pool) -> Hashable:
+    """The row of the pool that a result is of; for another one its key and features."""
+    names = [*pool.features, *([] if pool.key is None else [pool.key])]
+    return each.row if each.row >= 0 else tuple(map(each.get, names))
+
+
 def _counted_once(
     told: Sequence[Measurement], pool: Pool
 ) -> tuple[list[Measurement], list[str]]:
@@ -290,7 +296,6 @@ def _counted_once(
     one file are new measurements: of each row and value there are as many as in the
     file with most.
     """
-    names = [*pool.features, *([] if pool.key is None else [pool.key])]
     counts: dict[Hashable, Counter[int]] = {}
 
     def is_new(what: Hashable, file: TextTable) -> bool:
@@ -302,7 +307,7 @@ def _counted_once(
 
     kept, doubles = [], []
     for each in told:
-        which = each.row if each.row >= 0 else tuple(map(each.get, names))
+        which = what_is_told(each, pool)
         cells = tuple(
             cell if has_no_value(cell) or is_new((which, i, cell), each.text) else ""
             for i, cell in enumerate(each.cells)

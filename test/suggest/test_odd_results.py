@@ -432,3 +432,63 @@ def test_far_values_are_named_once(lab: Laboratory) -> None:
     told[5][1] = 1e7
     said = lab("--results", lab.write("m.csv", told)).said
     assert "values far from all others" in said and "robust" not in said
+
+
+@pytest.mark.parametrize(
+    ("values", "rows", "is_noted"),
+    [
+        ([78.5, 62.3, 45.9, 12.4], [4, 5, 6, 7], True),
+        ([78.5, 62.3, 12.4, 45.9], [4, 5, 6, 7], False),
+        ([78.5, 62.3, 45.9, 12.4], [4, 5, 2, 7], False),  # c2 has been measured
+        ([78.5, 62.3, 45.9, 12.4, 3], [4, 5, 6, 7, 8], False),
+    ],
+)
+def test_values_of_another_file(
+    lab: Laboratory, values: list[float], rows: list[int], is_noted: bool
+) -> None:
+    """In the same order, for other rows: a column that was pasted."""
+    told = [["id", "loss"], ["c0", 78.5], ["c1", 62.3], ["c2", 45.9], ["c3", 12.4]]
+    first = lab.write("a.csv", told)
+    rest = [[f"c{i}", value] for i, value in zip(rows, values, strict=True)]
+    then = lab.write("b.csv", [["id", "loss"], *rest])
+    said = lab("--results", first, then).said
+    note = f"the 4 values of 'loss' in {then} are those of {first} in the same order"
+    assert (note in said) == is_noted
+
+
+def test_few_kinds_of_values_come_again(lab: Laboratory) -> None:
+    files = [
+        lab.write(f"{k}.csv", lines("id,loss", "c{0},0", 5, 5 * k) + f"|c{k + 20},7")
+        for k in (0, 1)
+    ]
+    assert "in the same order" not in lab("--results", *files).said
+
+
+def test_two_outcomes_with_the_same_values(lab: Laboratory) -> None:
+    rows = [[f"c{i}", i + 0.5, i + 0.5] for i in range(4)]
+    more = ["--target", "b", "--results"]
+    told = lab.write("m.csv", [["id", "loss", "b"], *rows, ["c4", 3, ""]])
+    said = lab(*more, told).said
+    assert "note: 'loss' and 'b' have the same value in all 4 results with both" in said
+    for cells in (["c4", 3, 3.1], ["c4", "", 3]):
+        same = rows[:3] if cells[1] == "" else rows
+        told = lab.write("m.csv", [["id", "loss", "b"], *same, cells])
+        assert "have the same value in" not in lab(*more, told).said
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ("c1,3.5|c2,4|c3,5|c1,3.5|c2,4|c3,5", "lines 5 to 7 of {} are lines 2 to 4"),
+        ("c1,3.5|c2,4|c3,5|c2,4|c3,5", "lines 5 to 6 of {} are lines 3 to 4"),
+        ("c1,3.5|c1,3.5|c1,3.5|c1,3.5", "lines 4 to 5 of {} are lines 2 to 3"),
+        ("c1,3|c1,3|c1,3|c1,3", None),
+        ("c1,3.5|c2,4|c3,5|c1,3.5|c2,5", None),
+        ("c1,failed|c2,failed|c3,5|c1,failed|c2,failed", None),
+    ],
+)
+def test_lines_that_come_twice(lab: Laboratory, cells: str, said: str | None) -> None:
+    told = lab.write("m.csv", f"id,loss|{cells}")
+    answer = lab("--results", told)
+    assert (" again. They count as" in answer.said) == (said is not None)
+    assert said is None or said.format(told) in answer.said

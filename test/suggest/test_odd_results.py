@@ -7,12 +7,16 @@ from laboratory import NUM, Laboratory, lines, measured
 pytest.importorskip("pandas")
 
 from botorch_sparse.suggest.odd_values import (
+    equal_steps,
+    follows,
     fractions_among,
     kelvin_among,
     limit_apart,
+    logarithms_among,
     minus_ones,
     repeats_like_rows,
     unit_changes,
+    values_at_limit,
 )
 
 RENAMED = ["Heat", "he at", "heat [K]", "HEAT / K", "heat (K)"]
@@ -492,3 +496,113 @@ def test_lines_that_come_twice(lab: Laboratory, cells: str, said: str | None) ->
     answer = lab("--results", told)
     assert (" again. They count as" in answer.said) == (said is not None)
     assert said is None or said.format(told) in answer.said
+
+
+@pytest.mark.parametrize(
+    ("values", "run"),
+    [
+        ([45.1, 46.1, 47.1, 48.1, 49.1], (0, 4)),
+        ([3, 9, 8.7, 8.4, 8.1, 7.8, 7.5, 2], (1, 6)),
+        ([3, 9, 8, 7, 6, 5, NAN], (1, 5)),
+        ([1, 2, 3, 4, 9, 10, 11, 12], None),
+        ([1, 2, 3, NAN, 4, 5, 6], None),
+        ([1, 2, 3, 4, 5, 7, 7, 8, 12, 12], (0, 4)),
+        ([1, 2, 3, 4, 5, 7, 7, 8, 12, 12, 13], None),  # sorted
+        ([13, 1, 2, 3, 4, 5, 7, 7, 8, 12, 12], (1, 5)),
+        ([5, 5, 5, 5, 5, 5], None),
+        ([0.1, 0.2, 0.3, 0.4, 0.51], None),
+        ([], None),
+    ],
+)
+def test_values_in_equal_steps(
+    values: list[float], run: tuple[int, int] | None
+) -> None:
+    assert equal_steps(values) == run
+
+
+MANY = [1200.0, 43210, 3020, 8000, 22000, 15000]
+
+
+@pytest.mark.parametrize(
+    ("values", "limits"),
+    [
+        ([*MANY, 65535, 65535, 65535], [65535]),
+        ([*MANY, 0.2, 0.2, 0.2], [0.2]),
+        ([*MANY, 65535, 65535], []),
+        ([*MANY, *range(2001, 2005), 65535, 65535, 65535], []),  # less than a quarter
+        ([*MANY, *MANY, 65535, 65535, 65535, 65535], []),  # others come again
+        ([*MANY, 9000, 9000, 9000], []),  # at no end
+        ([45, 23, 78, 91.5, 12, 33, 100, 100, 100], []),
+        ([45, 23, 78, 91.5, 12, 33, 0, 0, 0], []),
+        ([95.5, 97.1, 98.8, 96.2, 97.7, 99.1, 0, 0, 0], [0]),
+        ([], []),
+    ],
+)
+def test_values_at_the_limit_of_an_instrument(
+    values: list[float], limits: list[float]
+) -> None:
+    """Of several rows: repeats of one may be equal."""
+    assert values_at_limit(range(len(values)), values) == limits
+    of_one = [min(i, 6) for i in range(len(values))]
+    assert values_at_limit(of_one, values) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "places"),
+    [
+        ([6.5, 3.2e6, 7.1, 1.1e5, 5.9, 8e6], [0, 2, 4]),
+        ([6.5, 3.2e6, NAN, 7.1, 1.1e5, 5.9, 8e6, -1], [0, 3, 5]),
+        ([6.5, 3.2e6, 7.1, 1.1e5, 8e6], []),
+        ([6.5, 3.2e6, 7.1, 1.1e5, 5.9, 8e6, 30], []),  # between them
+        ([0.65, 3.2e6, 0.71, 1.1e5, 0.59, 8e6], []),  # of numbers below 10
+        ([16.5, 1.2e4, 17.1, 1.1e5, 15.9, 8e6], []),  # the gap is less
+    ],
+)
+def test_logarithms_among_numbers(values: list[float], places: list[int]) -> None:
+    assert logarithms_among(values) == places
+
+
+@pytest.mark.parametrize(
+    ("num", "kinds", "change", "is_followed"),
+    [
+        (8, 3, {}, True),
+        (4, 3, {}, True),
+        (8, 2, {}, True),
+        (4, 2, {}, False),  # once in eight by chance
+        (2, 3, {}, False),
+        (8, 3, {4: 99.0}, False),  # one row in another order
+        (8, 1, {}, False),
+    ],
+)
+def test_repeats_that_follow_a_column(
+    num: int, kinds: int, change: dict[int, float], is_followed: bool
+) -> None:
+    """The effect of the column is much smaller than that of rows."""
+    points = np.repeat(np.arange(num), kinds).tolist()
+    cells = [f"{k} h" for k in range(kinds)] * num
+    values = [10.0 * p + 0.1 * i for p, i in zip(points, range(kinds * num), strict=True)]
+    for place, value in change.items():
+        values[place] = value
+    assert follows(points, cells, values) is is_followed
+    assert not follows(points, [*cells[:-1], "other"], values)
+    assert not follows([*points, 0], [*cells, "0 h"], [*values, 3.0])
+    assert not follows([], [], [])
+
+
+def test_patterns_of_outcomes_are_named(lab: Laboratory) -> None:
+    rows = [[f"c{i}", f"{t} min", 40 + 7 * (i % 3) + t] for i in range(5) for t in (1, 3)]
+    rows += [[f"c{i}", f"{t} min", 30 + i + t] for i in range(6, 9) for t in (1, 3)]
+    told = lab.write("m.csv", [["id", "time", "loss"], *rows])
+    said = lab("--results", told).said
+    assert "note: 'loss' of each row goes along with 'time' in the same way." in said
+    steps = [[f"c{i}", 45 + i] for i in range(5)]
+    said = lab("--results", lab.write("m.csv", [["id", "loss"], *steps])).said
+    assert "'loss' has steps of 1 from 45 (line 2 (key 'c0')) to 49 (line 6 (" in said
+    table = [["id", "loss"], *([f"c{i}", x] for i, x in enumerate([*MANY, *[7e4] * 3]))]
+    said = lab("--results", lab.write("m.csv", table)).said
+    assert "'loss' is 70000 in 3 results, and another number in each of" in said
+    logs = [6.5, 3.2e6, 7.1, 1.1e5, 5.9, 8e6]
+    table = [["id", "loss"], *([f"c{i}", x] for i, x in enumerate(logs))]
+    said = lab("--results", lab.write("m.csv", table)).said
+    assert "'loss' has 6.5 (line 2 (key 'c0')), 7.1 (line 4 (key 'c2')), 5.9" in said
+    assert ": logarithms among numbers above 10000?" in said

@@ -280,9 +280,7 @@ def equal_steps(values: Sequence[float]) -> tuple[int, int] | None:
     return None
 
 
-def values_at_limit(
-    points: Sequence[Hashable], values: Sequence[float]
-) -> list[float]:
+def values_at_limit(points: Sequence[Hashable], values: Sequence[float]) -> list[float]:
     """The least or the greatest value, if it may be the limit of an instrument.
 
     A quarter of the values or more are equal to it, those of three points or more, and

@@ -39,6 +39,8 @@ from botorch_sparse.suggest.written_numbers import (
 
 # A number that an instrument gives as a limit.
 LIMIT = re.compile(r"(?:[<>~\u2264\u2265\u2248]=?|ca\.?)\s*(-?\d+([.,]\d+)?)\s*\D?")
+# Two numbers in one cell.
+TWO_NUMBERS = re.compile(r"-?\d+([.,]\d+)?[\s;/]+-?\d+([.,]\d+)?")
 
 
 @dataclass(frozen=True, eq=False)
@@ -398,5 +400,7 @@ def _value(measurement: Measurement, column: str, cell: str) -> float:
     )
     if found := LIMIT.fullmatch(cell):
         advice = f"; write the number alone, for a limit the limit itself: {found[1]}"
+    elif TWO_NUMBERS.fullmatch(cell):
+        advice = "; write one number, and give each measurement a line of its own"
     reason = f"{short_repr(cell)} is no number{marks_hint(cell, others) or advice}."
     raise measurement.error(column, reason)

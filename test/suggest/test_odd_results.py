@@ -580,7 +580,9 @@ def test_repeats_that_follow_a_column(
     """The effect of the column is much smaller than that of rows."""
     points = np.repeat(np.arange(num), kinds).tolist()
     cells = [f"{k} h" for k in range(kinds)] * num
-    values = [10.0 * p + 0.1 * i for p, i in zip(points, range(kinds * num), strict=True)]
+    values = [
+        10.0 * p + 0.1 * i for p, i in zip(points, range(kinds * num), strict=True)
+    ]
     for place, value in change.items():
         values[place] = value
     assert follows(points, cells, values) is is_followed
@@ -590,7 +592,9 @@ def test_repeats_that_follow_a_column(
 
 
 def test_patterns_of_outcomes_are_named(lab: Laboratory) -> None:
-    rows = [[f"c{i}", f"{t} min", 40 + 7 * (i % 3) + t] for i in range(5) for t in (1, 3)]
+    rows = [
+        [f"c{i}", f"{t} min", 40 + 7 * (i % 3) + t] for i in range(5) for t in (1, 3)
+    ]
     rows += [[f"c{i}", f"{t} min", 30 + i + t] for i in range(6, 9) for t in (1, 3)]
     told = lab.write("m.csv", [["id", "time", "loss"], *rows])
     said = lab("--results", told).said
@@ -606,3 +610,36 @@ def test_patterns_of_outcomes_are_named(lab: Laboratory) -> None:
     said = lab("--results", lab.write("m.csv", table)).said
     assert "'loss' has 6.5 (line 2 (key 'c0')), 7.1 (line 4 (key 'c2')), 5.9" in said
     assert ": logarithms among numbers above 10000?" in said
+
+
+def test_unused_numbers_in_some_lines_are_shown(lab: Laboratory) -> None:
+    """They may be decimals behind a comma."""
+    told = lab.write("m.csv", "id,loss,note,n|c1,78,5,1|c2,62,,2|c3,12,4,3")
+    assert "m.csv: not used: 'note' ('5', '4'), 'n'." in lab("--results", told).said
+    lab.write("pool.csv", "id,x,note,n|a,1,,1|b,2,60,2|c,4,,3")
+    said = lab("--ignore", "note", "--ignore", "n").said
+    assert "read: 'note' ('60'), 'n': left out (--ignore)." in said
+
+
+@pytest.mark.parametrize(
+    ("cell", "advice"),
+    [
+        ("504 517", "thousands: 504517; or if these are two numbers, give each a line"),
+        ("812 98", "'812 98' is no number; write one number, and give each"),
+        ("7.5 / 8", "'7.5 / 8' is no number; write one number, and give each"),
+        ("7.5 g x", "is no number; write a number, where nothing was found 0"),
+    ],
+)
+def test_two_numbers_in_a_cell(lab: Laboratory, cell: str, advice: str) -> None:
+    told = lab.write("m.csv", f"id,loss|c1,{cell}|c2,3|c3,4|c4,5")
+    assert advice in lab.refused("--results", told)
+
+
+@pytest.mark.parametrize("key", ["1-7", "7/1", "1.7"])
+def test_keys_that_spreadsheets_take_for_dates(lab: Laboratory, key: str) -> None:
+    lab.write("pool.csv", f"id,x|{key},1|b,2|c,4")
+    told = lab.write("m.csv", "id,loss|2026-07-01,3")
+    line = lab.refused("--results", told)
+    assert f"no row with this key, but one with '{key}'. If a spreadsheet has" in line
+    told = lab.write("m.csv", "id,loss|2026-08-01,3")
+    assert "but one with" not in lab.refused("--results", told)

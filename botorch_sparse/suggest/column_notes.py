@@ -120,17 +120,20 @@ def _category_note(pool: Pool, column: str) -> str:
 def _counts_rows(pool: Pool, column: str) -> bool:
     """Whether a feature has the values of a number of the row.
 
-    It has the name too; or it is one of several, and counts in the order of the file.
+    It has the name too; or others vary as well, and it counts in the order of the file.
     """
     values, num = pool.features[column], len(pool)
     if isinstance(values, list) or num <= FEW_ROWS:
         return False
     is_named = bool(COUNTS.search(column))
-    if not is_named and (len(pool.features) == 1 or column in pool.text.dates):
-        return False
     ordered = np.sort(values) if is_named else values
-    is_whole = not is_named or bool(ordered[0] == ordered[0].round())
-    return is_whole and bool((np.diff(ordered) == 1).all())
+    if not (np.diff(ordered) == 1).all():
+        return False
+    if is_named:
+        return bool(ordered[0] == ordered[0].round())
+    others = (each for name, each in pool.features.items() if name != column)
+    is_beside = any(len({*each}) > 1 for each in others)
+    return is_beside and column not in pool.text.dates
 
 
 def _count_note(pool: Pool, column: str) -> str:

@@ -347,7 +347,7 @@ def _shifted_lines(cells: pd.DataFrame, mark: str) -> Iterator[str]:
         first = rows[odd[0]]
         yield (
             f"{short_list(['line ' + str(full.index[i]) for i in odd], 3, show=str)}: "
-            "they have a last cell, which other lines lack, and may have a comma within "
+            "they have a last cell, which other lines lack, and may have a comma in "
             f"one, such as {short_repr(','.join(first))}. A text with a comma needs "
             "quotes, and a decimal comma too"
         )

@@ -86,9 +86,10 @@ def _copied_notes(results: Results, pool: Pool) -> Iterator[str]:
             )
             if is_copied:
                 yield (
-                    f"the {len(values)} values of {short_repr(outcome)} in {later.name} "
-                    f"are those of {text.name} in the same order, for other rows. They "
-                    "are taken as they are; correct them if the column was copied"
+                    f"the {len(values)} values of {short_repr(outcome)} in "
+                    f"{later.name} are those of {text.name} in the same order, for "
+                    "other rows. They are taken as they are; correct them if the "
+                    "column was copied"
                 )
 
 

@@ -37,8 +37,8 @@ UNIT_BEHIND = re.compile(r"\s*(\[[^]]*\]|\([^)]*\)|/[^/]*)$")
 UNITS = frozenset(
     "% \u2030 mol% wt% vol% ppm ppb \u00b0c \u00b0f k kg g mg \u00b5g mol mmol l ml "
     "\u00b5mol \u00b5l \u00b5m m cm mm nm s min h d bar mbar pa kpa mpa atm psi v mv a "
-    "ma w rpm eq \u20ac $ g/l mg/l \u00b5g/l ng/l mg/ml \u00b5g/ml mg/g mol/l mmol/l \u00b5mol/l ml/min "
-    "ng nmol k\u03c9 kw mw kj j hz khz".split()
+    "ma w rpm eq \u20ac $ g/l mg/l \u00b5g/l ng/l mg/ml \u00b5g/ml mg/g mol/l mmol/l "
+    "\u00b5mol/l ml/min ng nmol k\u03c9 kw mw kj j hz khz".split()
 )
 # How else some are written.
 SYNONYMS = {

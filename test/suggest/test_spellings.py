@@ -238,6 +238,8 @@ def test_a_column_in_steps_of_one(
     note = f"column '{name}' counts the rows"
     assert (note in lab().said) == is_noted
     assert note not in lab("--ignore", "y").said
+    lab.write("pool.csv", [["id", "y", name], *([key, 7, x] for key, _, x in rows)])
+    assert note not in lab().said
     lab.write("pool.csv", [["id", "y", name], *rows[::2], *rows[1::2]])
     assert note not in lab().said
 

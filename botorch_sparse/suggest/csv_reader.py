@@ -171,13 +171,19 @@ class TextTable:
         if 2 * num_like <= num_known:
             return cells
         row = next(i for i, cell in enumerate(cells) if number(cell) is None)
-        hint = marks_hint(cells[row], cells) or "; correct it"
+        hint = marks_hint(cells[row], cells) or f"; correct it{self._comma_hint(row)}"
         reason = (
             f"{short_repr(cells[row])} is no number, but most cells of the column look "
             f"like numbers{hint}, declare the column as --text, or leave it out with "
             f"--ignore {short_repr(column)}."
         )
         raise self.error(row, column, reason)
+
+    def _comma_hint(self, row: int) -> str:
+        """Advice on a row that may have a comma within a cell; else nothing."""
+        last = [*self.columns.values()][-1]
+        is_longer = last[row] != "" and "" in last and self.separator == ","
+        return ", put cells with a comma in quotes" * is_longer
 
     def _odd_row(self, row: int) -> str:
         """Advice on a row that is no candidate: of units, or a total; else nothing."""
@@ -303,7 +309,7 @@ def read_table(
         unread=[
             *records.unread,
             *_empty_lines(has_cells),
-            *_shifted_lines(trimmed[[*places.values()]].iloc[1:], records.separator),
+            *_shifted_lines(trimmed.iloc[1:], [*places.values()], records.separator),
         ],
         faults={
             label: faults[place]
@@ -325,20 +331,21 @@ def _empty_lines(has_cells: "pd.Series[bool]") -> Iterator[str]:
         yield f"line {line} is empty; what stands below it, to line {last}, is read too"
 
 
-def _shifted_lines(cells: pd.DataFrame, mark: str) -> Iterator[str]:
+def _shifted_lines(
+    trimmed: pd.DataFrame, places: Sequence[int], mark: str
+) -> Iterator[str]:
     """A message on lines in which a comma may be a part of a cell.
 
     They are those with a last cell, where others have none. Their cells are like those
     of the other lines from some place on only if they are shifted by one; or the last
     cell of each is a digit behind a whole number, as of 78,5.
     """
-    last = cells.shape[1] - 1
-    is_full = cells.iloc[:, -1] != ""
-    if mark != "," or last < 2 or not 0 < is_full.sum() < len(cells):
+    is_full = trimmed[places[-1]] != ""
+    if mark != "," or len(places) < 3 or not 0 < is_full.sum() < len(trimmed):
         return
-    shorter = cells[~is_full]
-    columns = [_of_column(shorter.iloc[:, k].tolist()) for k in range(last)]
-    full = cells[is_full].iloc[:MOST_SHIFTED]
+    shorter = trimmed[~is_full]
+    columns = [_of_column(shorter[place].tolist()) for place in places[:-1]]
+    full = trimmed.loc[is_full, places].iloc[:MOST_SHIFTED]
     rows = full.to_numpy().tolist()
     odd = [i for i, row in enumerate(rows) if _is_shifted(row, columns)]
     if not odd and all(DECIMALS.fullmatch(",".join(row[-2:])) for row in rows):

@@ -243,8 +243,8 @@ def _pattern_notes(
     for limit in values_at_limit(points, values):
         num = sum(value == limit for value in values)
         yield (
-            f"{column} is {limit:.6g} in {num} results, and another number in each of "
-            f"the others: the limit of an instrument, or no value? {advice}"
+            f"{column} is {limit:.6g} in {num} results, and the others differ: the "
+            f"limit of an instrument, or no value? {advice}"
         )
     if places := logarithms_among(values):
         shown = [f"{values[i]:.6g} ({line_of(i)})" for i in places]
@@ -283,19 +283,18 @@ def equal_steps(values: Sequence[float]) -> tuple[int, int] | None:
 def values_at_limit(points: Sequence[Hashable], values: Sequence[float]) -> list[float]:
     """The least or the greatest value, if it may be the limit of an instrument.
 
-    A quarter of the values or more are equal to it, those of three points or more, and
-    the others are different numbers. At 0 and 100 yields end too: 0 is one if the
-    others are far from it.
+    A quarter of the points or more have it, at least three, and the others have
+    different numbers. At 0 and 100 yields end too: 0 is one if the others are far from
+    it.
     """
-    y = np.asarray(values, dtype=np.float64)
+    pairs = {(p, y) for p, y in zip(points, values, strict=True) if math.isfinite(y)}
+    known = np.array([value for _, value in pairs], dtype=np.float64)
     found = []
-    known = y[np.isfinite(y)]
     for end in np.unique(known)[[0, -1]].tolist() if len(known) else ():
         others = known[known != end]
-        is_there = {p for p, value in zip(points, values, strict=True) if value == end}
+        num = len(known) - len(others)
         if (
-            len(is_there) >= ENOUGH_OF_A_KIND
-            and len(known) - len(others) >= AT_LIMIT * len(known)
+            num >= max(ENOUGH_OF_A_KIND, AT_LIMIT * len(known))
             and len(others) > FEW_VALUES
             and len(np.unique(others)) >= DIFFERENT * len(others)
             and (end != 0 or np.abs(others).min() > APART * np.ptp(others))

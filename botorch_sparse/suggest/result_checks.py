@@ -44,8 +44,14 @@ SHORT = 0.15
 WRITTEN = re.compile("row|reason|predicted_(mean|sd)(_.*)?", re.DOTALL)
 # Numbers that no spreadsheet writes so: it drops zeros at either end.
 CHANGED = re.compile(r"0\d.*|\d*\.\d*0|\d+[eE]\d+")
-# How a date of a workbook is read: its month and day.
+# A day of a month as spreadsheets write it: in full, or with the month's name.
 ISO_DAY = re.compile(r"\d{4}-(\d\d)-(\d\d)\b")
+NAMED_DAY = re.compile(r"(\d{1,2})[. -]+([^\W\d_]{3})|([^\W\d_]{3})[ -](\d{1,2})")
+MONTHS = {
+    **{name: 1 + i for i, name in enumerate("jan feb mar apr may jun".split())},
+    **{name: 7 + i for i, name in enumerate("jul aug sep oct nov dec".split())},
+    **{"mrz": 3, "m\u00e4r": 3, "mai": 5, "okt": 10, "dez": 12},
+}
 # Among so many keys no similar one is looked for, which takes seconds.
 MANY_KEYS = 100_000
 
@@ -153,8 +159,12 @@ def check_keys(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
 
 def _written_as_date(key: str, pool: Pool) -> str | None:
     """The key of the pool that spreadsheets write as this date: 1-7, or 7/1."""
-    found = ISO_DAY.match(key)
-    month, day = map(int, found.groups()) if found else (0, 0)
+    month, day = 0, 0
+    if found := ISO_DAY.match(key):
+        month, day = map(int, found.groups())
+    elif found := NAMED_DAY.fullmatch(key):
+        month = MONTHS.get((found[2] or found[3]).lower(), 0)
+        day = int(found[1] or found[4])
     ways = [f"{a}{mark}{b}" for a, b in ((day, month), (month, day)) for mark in "-/."]
     return next((way for way in ways if way in pool.row_of_key), None)
 

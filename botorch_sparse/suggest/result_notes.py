@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from itertools import chain, combinations
+from itertools import chain, combinations, product
 
 import numpy as np
 import torch
@@ -94,37 +94,35 @@ def _copied_notes(results: Results, pool: Pool) -> Iterator[str]:
 
 
 def _equal_outcome_notes(results: Results, pool: Pool) -> Iterator[str]:
-    """Notes on two outcomes with the same values in all results."""
-    values = np.array([*results.values, *results.point_values], dtype=np.float64)
-    names = enumerate(pool.outcome_columns) if len(values) else ()
-    for (i, name), (j, other) in combinations(names, 2):
-        both = values[np.isfinite(values[:, [i, j]]).all(axis=1)]
-        is_same = len(both) >= FEW_COPIED and (both[:, i] == both[:, j]).all()
-        if is_same and np.ptp(both[:, i]) > 0:
+    """Notes on two outcomes with the same values in all results of a file."""
+    names = enumerate(pool.outcome_columns)
+    for ((i, name), (j, other)), text in product(combinations(names, 2), results.texts):
+        cells = [(m.cells[i], m.cells[j]) for m in results.told if m.text is text]
+        both = [tuple(map(float, x)) for x in cells if not any(map(has_no_value, x))]
+        is_same = len(both) >= FEW_COPIED and all(x == y for x, y in both)
+        if is_same and len({*both}) > 1:
             yield (
                 f"{short_repr(name)} and {short_repr(other)} have the same value in "
-                f"all {len(both)} results with both. They are taken as they are; "
-                "correct them if a column was copied"
+                f"all {len(both)} results of {text.name} with both. They are taken as "
+                "they are; correct them if a column was copied"
             )
 
 
 def _twice_notes(text: TextTable, pool: Pool) -> Iterator[str]:
     """A note on two or more lines, one below the other, that a file has twice.
 
-    They are whole lines with a value, and have a decimal or differ.
+    They are whole lines with values, which have a decimal or differ.
     """
     lines = [*zip(*text.columns.values(), strict=True)]
-    is_told = [
-        not all(has_no_value(text.columns[name][i]) for name in pool.outcome_columns)
-        for i in range(len(text))
-    ]
+    outcomes = (text.columns[name] for name in pool.outcome_columns if lines)
+    told = [*zip(*outcomes, strict=True)]
     first: dict[Hashable, int] = {}
     for i in range(len(text) - 1):
-        pair = lines[i : i + 2]
-        if not (is_told[i] and is_told[i + 1]):
+        one, two = told[i : i + 2]
+        if all(map(has_no_value, one)) or all(map(has_no_value, two)):
             continue
-        before = first.setdefault(tuple(pair), i)
-        if before + 1 < i and (pair[0] != pair[1] or _has_decimal(text, i, pool)):
+        before = first.setdefault((lines[i], lines[i + 1]), i)
+        if before + 1 < i and (one != two or "." in "".join(one)):
             num = 2
             most = min(len(text) - i, i - before)
             while num < most and lines[i + num] == lines[before + num]:
@@ -136,11 +134,6 @@ def _twice_notes(text: TextTable, pool: Pool) -> Iterator[str]:
                 "take them out"
             )
             return
-
-
-def _has_decimal(text: TextTable, i: int, pool: Pool) -> bool:
-    """Whether a line has an outcome with a decimal."""
-    return any("." in text.columns[name][i] for name in pool.outcome_columns)
 
 
 def _key_notes(others: Sequence[Measurement], pool: Pool) -> Iterator[str]:

@@ -311,19 +311,19 @@ def _part_of(pieces: Sequence[re.Match[str]]) -> _Part:
         words = None if is_number else "".join(written).strip()
         return _Part(words=words, condition=condition)
     start = digits.start()
-    texts = [p["quoted"] or p["escaped"] or "" for p in pieces[:start]]
-    first = "".join(texts).lstrip()
-    first = first if TEXT_SIGN.search(first) else ""
-    currencies = [p["currency"] or p["sign"] or "" for p in pieces[:start]]
-    behind = [*(currencies if first else written[:start]), *written[start:]]
-    unit = "".join(behind).replace(" ", "")
-    before = "".join(written[:start]) + code[:start].strip()
+    name = "".join(p["quoted"] or p["escaped"] or "" for p in pieces[:start]).lstrip()
+    if not TEXT_SIGN.search(name):
+        name = ""
+    signs = "".join(written[:start]) + code[:start].strip()
+    if name:  # what is no part of it is a currency
+        written[:start] = [p["currency"] or p["sign"] or "" for p in pieces[:start]]
+    unit = "".join(written).replace(" ", "")
     commas = re.search(r"[0#?](,+)(?![0#?.,])", code)
     return _Part(
         is_percent="%" in code,
         thousands=len(commas[1]) if commas else 0,
-        bound="" if first else "".join(BOUNDS.findall(before)),
-        before=first,
+        bound="" if name else "".join(BOUNDS.findall(signs)),
+        before=name,
         num_digits=len(code.strip()) if PADDED.fullmatch(code.strip()) else 1,
         unit=BOUNDS.sub("", unit) if UNIT_SIGN.search(unit) else "",
         marks="" if UNIT_SIGN.search(unit) else "".join(FOOTNOTE.findall(unit)),

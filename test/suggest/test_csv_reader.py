@@ -244,6 +244,14 @@ def test_commas_within_cells_are_named(
     assert not read(text.replace(",", ";").replace("|", "\n")).unread
 
 
+def test_words_among_numbers_may_be_shifted(read: Read) -> None:
+    text = "id,solvent,dose,note\na,THF,1,\nb,1,4-dioxane,2\nc,THF,3,"
+    advice = "'4-dioxane' is no number, .*; correct it{}, declare the column"
+    for rest, hint in (("", ", put cells with a comma in quotes"), ("x", "")):
+        table = read(text.replace(",\n", f",{rest}\n") + rest)
+        refused(advice.format(hint), table.values, "dose")
+
+
 def test_a_header_that_comes_again_is_refused(read: Read) -> None:
     refused("table.csv, line 4, has the names of the columns again", read,
             "id,x\na,1\n\nid,x\nb,2")  # fmt: skip

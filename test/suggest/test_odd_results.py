@@ -472,8 +472,10 @@ def test_two_outcomes_with_the_same_values(lab: Laboratory) -> None:
     rows = [[f"c{i}", i + 0.5, i + 0.5] for i in range(4)]
     more = ["--target", "b", "--results"]
     told = lab.write("m.csv", [["id", "loss", "b"], *rows, ["c4", 3, ""]])
-    said = lab(*more, told).said
-    assert "note: 'loss' and 'b' have the same value in all 4 results with both" in said
+    note = f"'loss' and 'b' have the same value in all 4 results of {told} with both"
+    assert note in lab(*more, told).said
+    other = lab.write("n.csv", "id,loss,b|c9,2,1")
+    assert note in lab(*more, told, other).said
     for cells in (["c4", 3, 3.1], ["c4", "", 3]):
         same = rows[:3] if cells[1] == "" else rows
         told = lab.write("m.csv", [["id", "loss", "b"], *same, cells])
@@ -487,6 +489,7 @@ def test_two_outcomes_with_the_same_values(lab: Laboratory) -> None:
         ("c1,3.5|c2,4|c3,5|c2,4|c3,5", "lines 5 to 6 of {} are lines 3 to 4"),
         ("c1,3.5|c1,3.5|c1,3.5|c1,3.5", "lines 4 to 5 of {} are lines 2 to 3"),
         ("c1,3|c1,3|c1,3|c1,3", None),
+        ("c1,0|c2,0|c1,0|c2,0", None),
         ("c1,3.5|c2,4|c3,5|c1,3.5|c2,5", None),
         ("c1,failed|c2,failed|c3,5|c1,failed|c2,failed", None),
     ],
@@ -542,7 +545,9 @@ def test_values_at_the_limit_of_an_instrument(
     values: list[float], limits: list[float]
 ) -> None:
     """Of several rows: repeats of one may be equal."""
-    assert values_at_limit(range(len(values)), values) == limits
+    num = len(values)
+    assert values_at_limit(range(num), values) == limits
+    assert values_at_limit([*range(num), *range(num)], [*values, *values]) == limits
     of_one = [min(i, 6) for i in range(len(values))]
     assert values_at_limit(of_one, values) == []
 
@@ -604,7 +609,7 @@ def test_patterns_of_outcomes_are_named(lab: Laboratory) -> None:
     assert "'loss' has steps of 1 from 45 (line 2 (key 'c0')) to 49 (line 6 (" in said
     table = [["id", "loss"], *([f"c{i}", x] for i, x in enumerate([*MANY, *[7e4] * 3]))]
     said = lab("--results", lab.write("m.csv", table)).said
-    assert "'loss' is 70000 in 3 results, and another number in each of" in said
+    assert "'loss' is 70000 in 3 results, and the others differ: the limit" in said
     logs = [6.5, 3.2e6, 7.1, 1.1e5, 5.9, 8e6]
     table = [["id", "loss"], *([f"c{i}", x] for i, x in enumerate(logs))]
     said = lab("--results", lab.write("m.csv", table)).said
@@ -638,8 +643,9 @@ def test_two_numbers_in_a_cell(lab: Laboratory, cell: str, advice: str) -> None:
 @pytest.mark.parametrize("key", ["1-7", "7/1", "1.7"])
 def test_keys_that_spreadsheets_take_for_dates(lab: Laboratory, key: str) -> None:
     lab.write("pool.csv", f"id,x|{key},1|b,2|c,4")
-    told = lab.write("m.csv", "id,loss|2026-07-01,3")
-    line = lab.refused("--results", told)
-    assert f"no row with this key, but one with '{key}'. If a spreadsheet has" in line
+    for day in ("2026-07-01", "1-Jul", "01. Jul", "Jul-01"):
+        told = lab.write("m.csv", f"id,loss|{day},3")
+        line = lab.refused("--results", told)
+        assert f"row with this key, but one with '{key}'. If a spreadsheet has" in line
     told = lab.write("m.csv", "id,loss|2026-08-01,3")
     assert "but one with" not in lab.refused("--results", told)

@@ -35,6 +35,7 @@ NAMES = (
     "outcomes",
     "laboratory",
     "molecules",
+    "bits",
     "threads",
     "start",
 )

@@ -284,7 +284,10 @@ def marks_hint(cell: str, others: Sequence[str]) -> str:
     """
     if SPACED.fullmatch(cell):
         digits = re.sub("[ '\u2019]", "", cell)
-        return f"; take out the marks that separate thousands: {digits}"
+        two = "; or if these are two numbers, give each a line of its own"
+        return f"; take out the marks that separate thousands: {digits}" + two * (
+            cell.count(" ") == 1
+        )
     if MINUS_BEHIND.fullmatch(cell):
         return f"; write the minus before the digits: -{cell[:-1]}"
     if not has_comma(cell):

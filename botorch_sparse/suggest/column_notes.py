@@ -1,7 +1,9 @@
 """Columns of the candidates that may mean something else than they were read as."""
 
 import re
-from collections.abc import Collection, Hashable, Iterator
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterator, Mapping
+from itertools import chain, combinations
 
 import numpy as np
 
@@ -9,7 +11,11 @@ from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import is_blank, number, spelling_form
 from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.odd_values import kelvin_among
-from botorch_sparse.suggest.written_numbers import mixed_units, notes_on_units
+from botorch_sparse.suggest.written_numbers import (
+    are_units,
+    mixed_units,
+    notes_on_units,
+)
 
 # So few categories are no surprise, however few rows there are.
 FEW_CATEGORIES = 5
@@ -25,7 +31,7 @@ CODE = re.compile(r"\d+([eE]\d+)?")
 A_TIME = re.compile(r"\d{1,3}:\d{2}(:\d{2})?")
 # Numbers as people write them: limits, ranges, ratios and powers of ten.
 MARKED = re.compile(
-    r"([<>~\u2248\u2264\u2265]=?\s*)?\d[\d.,]*"
+    r"(([<>~\u2248\u2264\u2265]=?|ca\.?)\s*)?\d[\d.,]*"
     r"(\s*([-\u2013:/^]|[x\u00d7*\u00b7]\s*10\s*\^?)\s*[-\u2013\u2212]?\d[\d.,]*)?"
 )
 # Names of columns that no number measures.
@@ -40,6 +46,21 @@ UNKNOWN = frozenset("tbd t.b.d. unknown unbekannt inconnu - -- ? ?? / .".split()
 MONTHS = "jan feb f\u00e9v mar mrz m\u00e4r apr avr may mai jun jul aug sep okt oct nov"
 MONTH = f"({MONTHS.replace(' ', '|')}|dec|dez)"
 DAY = re.compile(rf"\d{{1,2}}[. -]+{MONTH}\.?|{MONTH}[ -]\d{{1,2}}", re.IGNORECASE)
+# A remark behind a category: a word in brackets, or question marks.
+REMARK = re.compile(r"\s+[(\[][^()\[\]]*[)\]]$|\s*\?+$")
+# What joins the parts of a category, in any order.
+JOINED = re.compile(r"\s*[/+]\s*")
+# Categories are compared up to so many; a letter is mistyped in names of so many, once
+# in so many of the cells with the right one.
+MOST_COMPARED, LONG_NAME, RARE = 100, 5, 0.25
+# Words that forbid a row.
+WARNING = re.compile(
+    r"\b(do not|don['\u2019]?t|stop|explosive|explosion|explodes?|peroxides|recalled"
+    r"|expired|danger(ous)?|discarded|nicht (verwenden|benutzen|nehmen|ansetzen)"
+    r"|explosiv|abgelaufen|gesperrt|verboten|achtung|zur\u00fcckgerufen|gefahr)\b"
+    r"|[(\[][^)\]]*peroxid",
+    re.IGNORECASE,
+)
 # Na is sodium.
 SODIUM = "Na"
 
@@ -50,6 +71,7 @@ def notes_on_columns(pool: Pool, as_text: Collection[str]) -> Iterator[str]:
     for note in notes_on_units(pool.text, [*pool.features, pool.cost_column or ""]):
         yield f"note: {note}."
     yield from _key_notes(pool)
+    yield from _warning_notes(pool)
     for spec in pool.table.columns:
         column = str(spec.label)
         if _counts_rows(pool, column):
@@ -60,6 +82,8 @@ def notes_on_columns(pool: Pool, as_text: Collection[str]) -> Iterator[str]:
         if column in pool.categories and column not in {*as_text, *pool.smiles}:
             yield from _order_notes(pool, column)
             yield from _unknown_notes(pool, column)
+            yield from _twin_notes(pool, column)
+            yield from _unit_notes(pool, column)
         num_kinds = len(pool.categories.get(column, ()))
         is_odd = num_kinds > FEW_CATEGORIES and 2 * num_kinds > num
         is_text = column in as_text or column in pool.smiles
@@ -95,12 +119,22 @@ def _category_note(pool: Pool, column: str) -> str:
 
 
 def _counts_rows(pool: Pool, column: str) -> bool:
-    """Whether a feature has the name and the values of a number of the row."""
+    """Whether a feature has the values of a number of the row.
+
+    It has the name too; or others vary as well, and it counts in the order of the file.
+    """
     values, num = pool.features[column], len(pool)
-    if isinstance(values, list) or num <= FEW_ROWS or not COUNTS.search(column):
+    if isinstance(values, list) or num <= FEW_ROWS:
         return False
-    ordered = np.sort(values)
-    return bool((ordered == ordered[0].round() + np.arange(num)).all())
+    is_named = bool(COUNTS.search(column))
+    ordered = np.sort(values) if is_named else values
+    if not (np.diff(ordered) == 1).all():
+        return False
+    if is_named:
+        return bool(ordered[0] == ordered[0].round())
+    others = (each for name, each in pool.features.items() if name != column)
+    is_beside = any(len({*each}) > 1 for each in others)
+    return is_beside and column not in pool.text.dates
 
 
 def _count_note(pool: Pool, column: str) -> str:
@@ -108,7 +142,7 @@ def _count_note(pool: Pool, column: str) -> str:
     return (
         f"note: {pool.text.name}: column {short_repr(column)} counts the rows, and is "
         f"taken as a feature. If it is none, {key}leave it out with --ignore "
-        f"{short_repr(column)}."
+        f"{short_repr(column)}; if a spreadsheet has filled it down, correct it."
     )
 
 
@@ -198,4 +232,74 @@ def _unknown_notes(pool: Pool, column: str) -> Iterator[str]:
             f"note: {pool.text.name}: column {short_repr(column)} has "
             f"{short_list(found, 3)} in {num} rows, which are categories as the others "
             "are. If they stand for no value, write it, or a word such as none."
+        )
+
+
+def _warning_notes(pool: Pool) -> Iterator[str]:
+    """A note on keys and categories with words that forbid a row."""
+    kinds = chain(pool.row_of_key, *pool.categories.values())
+    if found := [kind for kind in dict.fromkeys(kinds) if WARNING.search(kind)]:
+        yield (
+            f"note: {pool.text.name}: {short_list(found, 5)} may say that rows are not "
+            "to be measured, and can be proposed all the same. Leave these rows out, "
+            "or name them by --exclude."
+        )
+
+
+def _twin_notes(pool: Pool, column: str) -> Iterator[str]:
+    """A note on categories that may be one."""
+    counts = Counter(pool.text.columns[column])
+    if len(counts) > MOST_COMPARED:
+        return
+    pairs = [
+        pair
+        for pair in combinations(pool.categories[column], 2)
+        if _alike(*pair, counts)
+    ]
+    if pairs:
+        shown = [f"{short_repr(one)} and {short_repr(two)}" for one, two in pairs]
+        yield (
+            f"note: {pool.text.name}: column {short_repr(column)} has "
+            f"{short_list(shown, 3, show=str)}, which are taken as two. If they are "
+            "one, write both alike."
+        )
+
+
+def _alike(one: str, two: str, counts: Mapping[str, int]) -> bool:
+    """Whether two categories may be one: but for a remark, an order or a letter."""
+    bare = [spelling_form(REMARK.sub("", kind)) for kind in (one, two)]
+    if bare[0] == bare[1] and bare[0] in map(spelling_form, (one, two)):
+        return True
+    parts = [sorted(JOINED.split(kind.casefold())) for kind in (one, two)]
+    if parts[0] == parts[1] and any(map(str.isalpha, parts[0][0] + parts[0][-1])):
+        return True
+    rare, usual = sorted([counts[one], counts[two]])
+    return rare <= RARE * usual and _differ_in_a_letter(one.casefold(), two.casefold())
+
+
+def _differ_in_a_letter(one: str, two: str) -> bool:
+    """Whether two long names differ in a letter, or in the order of two.
+
+    The first letter tells methanol from ethanol; it is the same in both.
+    """
+    one, two = sorted([one, two], key=len)
+    if len(one) < LONG_NAME or one[0] != two[0] or one == two:
+        return False
+    start = next((i for i, x in enumerate(one) if x != two[i]), len(one))
+    for cut in (0, 1):  # a letter more, or another one
+        if one[start + cut :] == two[start + 1 :]:
+            return (two[start] + one[start : start + cut]).isalpha()
+    pair = one[start : start + 2]
+    return pair.isalpha() and one[:start] + pair[::-1] + one[start + 2 :] == two
+
+
+def _unit_notes(pool: Pool, column: str) -> Iterator[str]:
+    """A note on a column of units beside numbers."""
+    kinds = pool.categories[column]
+    has_numbers = len(pool.categories) < len(pool.features)
+    if has_numbers and len(kinds) > 1 and are_units(kinds):
+        yield (
+            f"note: {pool.text.name}: the categories of column {short_repr(column)}, "
+            f"{short_list(kinds, 4)}, are units. Numbers in another column are taken "
+            "as they are, whatever their unit; write all in one."
         )

@@ -1,5 +1,6 @@
 """Tables as people save them: text by column, and errors that name the line."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,11 @@ from botorch_sparse.command_line.csv_cells import (
 )
 from botorch_sparse.suggest.table_files import SEPARATORS, read_records
 
+# Lines that are looked at for a comma that is no mark between cells, at most; and how
+# many kinds a column has whose other cells are odd.
+MOST_SHIFTED, FEW_KINDS = 100, 12
+# What may be one number with a decimal comma.
+DECIMALS = re.compile(r"-?\d+,(\d|0\d)")
 # Spaces that do not break a line, or are narrow, are plain ones; those without width
 # are none.
 SPACES = str.maketrans(
@@ -165,13 +171,19 @@ class TextTable:
         if 2 * num_like <= num_known:
             return cells
         row = next(i for i, cell in enumerate(cells) if number(cell) is None)
-        hint = marks_hint(cells[row], cells) or "; correct it"
+        hint = marks_hint(cells[row], cells) or f"; correct it{self._comma_hint(row)}"
         reason = (
             f"{short_repr(cells[row])} is no number, but most cells of the column look "
             f"like numbers{hint}, declare the column as --text, or leave it out with "
             f"--ignore {short_repr(column)}."
         )
         raise self.error(row, column, reason)
+
+    def _comma_hint(self, row: int) -> str:
+        """Advice on a row that may have a comma within a cell; else nothing."""
+        last = [*self.columns.values()][-1]
+        is_longer = last[row] != "" and "" in last and self.separator == ","
+        return ", put cells with a comma in quotes" * is_longer
 
     def _odd_row(self, row: int) -> str:
         """Advice on a row that is no candidate: of units, or a total; else nothing."""
@@ -266,6 +278,7 @@ def read_table(
     num_cells = frame[has_cells].notna().sum(axis=1)
     header = trimmed.iloc[0].tolist()
     _check_title(name, is_filled, header)
+    _check_repeated(name, trimmed, header)
     check_header(name, [label for label in header if label])
     _check_rows(name, header, is_filled, num_cells)
     _check_nameless(name, header[: num_cells.iloc[0]], trimmed)
@@ -293,7 +306,11 @@ def read_table(
         units=units,
         dates=dates,
         notes=records.notes,
-        unread=[*records.unread, *_empty_lines(has_cells)],
+        unread=[
+            *records.unread,
+            *_empty_lines(has_cells),
+            *_shifted_lines(trimmed.iloc[1:], [*places.values()], records.separator),
+        ],
         faults={
             label: faults[place]
             for label, place in places.items()
@@ -312,6 +329,65 @@ def _empty_lines(has_cells: "pd.Series[bool]") -> Iterator[str]:
     if 0 < 2 * len(gaps) <= len(filled):
         line, last = has_cells.index[[filled[gaps[0]] + 1, filled[-1]]]
         yield f"line {line} is empty; what stands below it, to line {last}, is read too"
+
+
+def _shifted_lines(
+    trimmed: pd.DataFrame, places: Sequence[int], mark: str
+) -> Iterator[str]:
+    """A message on lines in which a comma may be a part of a cell.
+
+    They are those with a last cell, where others have none. Their cells are like those
+    of the other lines from some place on only if they are shifted by one; or the last
+    cell of each is a digit behind a whole number, as of 78,5.
+    """
+    is_full = trimmed[places[-1]] != ""
+    if mark != "," or len(places) < 3 or not 0 < is_full.sum() < len(trimmed):
+        return
+    shorter = trimmed[~is_full]
+    columns = [_of_column(shorter[place].tolist()) for place in places[:-1]]
+    full = trimmed.loc[is_full, places].iloc[:MOST_SHIFTED]
+    rows = full.to_numpy().tolist()
+    odd = [i for i, row in enumerate(rows) if _is_shifted(row, columns)]
+    if not odd and all(DECIMALS.fullmatch(",".join(row[-2:])) for row in rows):
+        odd = [*range(len(rows))]
+    if odd:
+        first = rows[odd[0]]
+        yield (
+            f"{short_list(['line ' + str(full.index[i]) for i in odd], 3, show=str)}: "
+            "they have a last cell, which other lines lack, and may have a comma in "
+            f"one, such as {short_repr(','.join(first))}. A text with a comma needs "
+            "quotes, and a decimal comma too"
+        )
+
+
+def _of_column(cells: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a cell is like those of a column: one of them, or of many numbers one."""
+    kinds = {*cells}
+    are_numbers = len(kinds) > FEW_KINDS and floats_of([*kinds]) is not None
+    return lambda cell: cell in kinds or (are_numbers and number(cell) is not None)
+
+
+def _is_shifted(row: Sequence[str], columns: Sequence[Callable[[str], bool]]) -> bool:
+    """Whether the cells behind some place fit the columns before theirs, and else not.
+
+    Then the cells on either side of that place are two parts of one.
+    """
+    for place in range(1, len(columns)):
+        rest = range(place, len(columns))
+        if all(columns[k](row[k + 1]) for k in rest):
+            return not all(columns[k](row[k]) for k in rest)
+    return False
+
+
+def _check_repeated(name: str, trimmed: pd.DataFrame, header: list[str]) -> None:
+    """Check that no line has the names of the columns again."""
+    is_again = (trimmed.iloc[1:] == header).all(axis=1)
+    if len([*filter(None, header)]) > 1 and is_again.any():
+        raise InputDataError(
+            f"{name}, line {is_again.idxmax()}, has the names of the columns again; "
+            "take it out, and if another table begins there, give it as a file of its "
+            "own."
+        )
 
 
 def _check_title(name: str, is_filled: pd.DataFrame, header: list[str]) -> None:

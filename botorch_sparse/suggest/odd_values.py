@@ -37,6 +37,20 @@ GAP = 10.0
 UNIT_ENDS = 2.0
 # So many values are enough to be one kind of two.
 ENOUGH_OF_A_KIND = 3
+# At the limit of an instrument is at least this share of the values; of the others at
+# least so large a share are different.
+AT_LIMIT, DIFFERENT = 0.25, 0.9
+# So many values that follow each other in equal steps were filled in by a spreadsheet.
+ENOUGH_STEPS = 5
+# Logarithms are less than this, and the numbers beside them are more.
+LOGARITHM, ITS_NUMBER, LOG_GAP = 20.0, 1e4, 1e3
+# What is said of results that may be no repeats.
+KEEP_ONE_KIND = (
+    "They count as repeats of one measurement; if they are not, keep one kind of them "
+    "in the results"
+)
+# Rows go along with a column in the same order by chance, once in so many columns.
+BY_CHANCE = 100
 
 
 def values_apart(values: Sequence[float]) -> list[int]:
@@ -179,6 +193,7 @@ def notes_on_outcome(
             f"{before} in those before. In another unit? They are taken as they are; "
             "write all in one"
         )
+    yield from _pattern_notes(outcome, values, line_of, points)
     if isinstance(outcome, Objective) and (odd := minus_ones(values)):
         shown = [line_of(i) for i in odd]
         yield (
@@ -198,9 +213,138 @@ def notes_on_outcome(
         which = f", which differ in {short_list(differ)}" if differ else ""
         yield (
             f"{column} differs as much between measurements of one row{which} as "
-            "between rows. They count as repeats of one measurement; if they are not, "
-            "keep one kind of them in the results"
+            f"between rows. {KEEP_ONE_KIND}"
         )
+    elif followed := [
+        name for name, cells in others.items() if follows(points, cells, values)
+    ]:
+        yield (
+            f"{column} of each row goes along with {short_list(followed)} in the same "
+            f"way. {KEEP_ONE_KIND}"
+        )
+
+
+def _pattern_notes(
+    outcome: Outcome,
+    values: Sequence[float],
+    line_of: Callable[[int], str],
+    points: Sequence[Hashable],
+) -> Iterator[str]:
+    """What messages say of values that people or instruments write for others."""
+    column, advice = short_repr(outcome.name), "They are taken as they are"
+    if run := equal_steps(values):
+        first, last = run
+        step = values[first + 1] - values[first]
+        yield (
+            f"{column} has steps of {step:.6g} from {values[first]:.6g} "
+            f"({line_of(first)}) to {values[last]:.6g} ({line_of(last)}), as a "
+            f"spreadsheet fills cells down. {advice}; correct them if it did"
+        )
+    for limit in values_at_limit(points, values):
+        num = sum(value == limit for value in values)
+        yield (
+            f"{column} is {limit:.6g} in {num} results, and the others differ: the "
+            f"limit of an instrument, or no value? {advice}"
+        )
+    if places := logarithms_among(values):
+        shown = [f"{values[i]:.6g} ({line_of(i)})" for i in places]
+        yield (
+            f"{column} has {short_list(shown, 3, show=str)}: logarithms among numbers "
+            f"above {ITS_NUMBER:.0f}? {advice}; write all in one way"
+        )
+
+
+def equal_steps(values: Sequence[float]) -> tuple[int, int] | None:
+    """The first and the last place of the first values in equal steps; None for none.
+
+    They are five or more. Where all values are in ascending or descending order, which
+    makes equal steps likely, they are half of all.
+
+    Args:
+        values: Numbers in the order of the files; NaN for none. Cost: O(n).
+    """
+    y = np.asarray(values, dtype=np.float64)
+    steps = np.diff(y)
+    largest = np.abs(y[np.isfinite(y)]).max(initial=0.0)
+    is_same = (np.abs(np.diff(steps)) <= 1e-9 * largest) & (steps[1:] != 0)
+    known = np.diff(y[np.isfinite(y)])
+    is_sorted = bool((known >= 0).all() or (known <= 0).all())
+    least = max(ENOUGH_STEPS, (len(known) + 1) / 2 if is_sorted else 0)
+    first = 0
+    for place, same in enumerate([*is_same, False]):
+        if same:
+            continue
+        if place - first + 2 >= least:
+            return first, place + 1
+        first = place + 1
+    return None
+
+
+def values_at_limit(points: Sequence[Hashable], values: Sequence[float]) -> list[float]:
+    """The least or the greatest value, if it may be the limit of an instrument.
+
+    A quarter of the points or more have it, at least three, and the others have
+    different numbers. At 0 and 100 yields end too: 0 is one if the others are far from
+    it.
+    """
+    pairs = {(p, y) for p, y in zip(points, values, strict=True) if math.isfinite(y)}
+    known = np.array([value for _, value in pairs], dtype=np.float64)
+    found = []
+    for end in np.unique(known)[[0, -1]].tolist() if len(known) else ():
+        others = known[known != end]
+        num = len(known) - len(others)
+        if (
+            num >= max(ENOUGH_OF_A_KIND, AT_LIMIT * len(known))
+            and len(others) > FEW_VALUES
+            and len(np.unique(others)) >= DIFFERENT * len(others)
+            and (end != 0 or np.abs(others).min() > APART * np.ptp(others))
+            and end != 100
+        ):
+            found.append(end)
+    return found
+
+
+def logarithms_among(values: Sequence[float]) -> list[int]:
+    """Places of the values that may be logarithms of numbers such as the others.
+
+    Three or more are below 20, the others above 10,000 and a thousand times as large.
+    Their decimal logarithms, give or take two, are where the others are.
+    """
+    y = np.asarray(values, dtype=np.float64)
+    known = y[y > 0]
+    low, high = known[known < LOGARITHM], known[known > ITS_NUMBER]
+    if min(len(low), len(high)) < ENOUGH_OF_A_KIND or len(low) + len(high) < len(known):
+        return []
+    least, most = np.log10([high.min(), high.max()])
+    is_log = high.min() >= LOG_GAP * low.max() and (
+        least - 2 <= low.min() and low.max() <= most + 2
+    )
+    places: list[int] = np.flatnonzero((y > 0) & (y < LOGARITHM)).tolist()
+    return places if is_log else []
+
+
+def follows(
+    points: Sequence[Hashable], cells: Sequence[str], values: Sequence[float]
+) -> bool:
+    """Whether the measurements of each row differ in a column, which values follow.
+
+    Each point has the same cells of the column, each of them once; ordered by them, the
+    values of all points go up and down alike, which is hardly by chance.
+    """
+    of_point = defaultdict[Hashable, dict[str, float]](dict)
+    num = 0
+    for point, cell, value in zip(points, cells, values, strict=True):
+        if math.isfinite(value):
+            of_point[point][cell] = value
+            num += 1
+    first, *rest = of_point.values() or [{}]
+    kinds = sorted(first)
+    is_same = all(other.keys() == first.keys() for other in rest)
+    if not is_same or num != len(kinds) * len(of_point) or "" in kinds:
+        return False
+    orders = {tuple(sorted(kinds, key=each.__getitem__)) for each in of_point.values()}
+    chances = math.factorial(len(kinds)) ** len(rest)
+    return len(kinds) > 1 and len(orders) == 1 and chances >= BY_CHANCE
 
 
 def minus_ones(values: Sequence[float]) -> list[int]:

@@ -23,6 +23,8 @@ from botorch_sparse.suggest.selection import Selection
 
 # Columns that are printed as they were read, at most.
 MAX_COLUMNS = 30
+# Categories of a column that are printed, at most.
+MAX_KINDS = 12
 # Columns of candidates whose odd values are named, at most.
 MAX_ODD = 3
 # Rows of a front that are printed at most.
@@ -90,7 +92,8 @@ def _read_lines(pool: Pool, ignored: Collection[str]) -> Iterator[str]:
     if (more := len(pool.features) - MAX_COLUMNS) > 0:
         yield f"read: and {more} more features."
     if ignored:
-        yield f"read: {short_list(ignored)}: left out (--ignore)."
+        shown = [_unused(pool.text, name) for name in ignored]
+        yield f"read: {short_list(shown, show=str)}: left out (--ignore)."
 
 
 def _file_lines(text: TextTable) -> Iterator[str]:
@@ -108,7 +111,7 @@ def _what_was_read(pool: Pool, column: str) -> str:
         kinds = pool.categories[column]
         if column in pool.smiles:
             return f"{len(kinds)} molecules, {short_list(kinds, 4)}"
-        return f"{len(kinds)} categories, {short_list(kinds, 4)}"
+        return f"{len(kinds)} categories, {short_list(kinds, MAX_KINDS)}"
     if column in text.dates:
         first, last = text.typed[column].iloc[[values.argmin(), values.argmax()]]
         return f"dates from {first.strip()} to {last.strip()}, as days"
@@ -165,13 +168,15 @@ def result_lines(pool: Pool, results: Results) -> Iterator[str]:
 def _unused(text: TextTable, name: str) -> str:
     """A column that is not used, with its texts where they are of a few kinds.
 
-    They may say that a row is void, or in another unit.
+    They may say that a row is void, or in another unit. Numbers in some lines alone may
+    be parts of the cells before them.
     """
-    kinds = {*text.columns[name]}
-    texts = [*dict.fromkeys(filter(None, text.columns[name]))]
+    cells = text.columns.get(name, [])
+    texts = [*dict.fromkeys(filter(None, cells))]
     is_text = any(number(each) is None for each in texts)
-    has_few = len(kinds) > 1 and len(texts) <= min(4, len(text) // 2)
-    differs = f" ({short_list(texts, 4)})" * (is_text and has_few)
+    has_few = len({*cells}) > 1 and len(texts) <= min(4, len(text) // 2)
+    is_shown = has_few if is_text else texts and "" in cells
+    differs = f" ({short_list(texts, 4)})" if is_shown else ""
     return f"{short_repr(name)}{differs}"
 
 

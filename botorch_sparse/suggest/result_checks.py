@@ -44,6 +44,14 @@ SHORT = 0.15
 WRITTEN = re.compile("row|reason|predicted_(mean|sd)(_.*)?", re.DOTALL)
 # Numbers that no spreadsheet writes so: it drops zeros at either end.
 CHANGED = re.compile(r"0\d.*|\d*\.\d*0|\d+[eE]\d+")
+# A day of a month as spreadsheets write it: in full, or with the month's name.
+ISO_DAY = re.compile(r"\d{4}-(\d\d)-(\d\d)\b")
+NAMED_DAY = re.compile(r"(\d{1,2})[. -]+([^\W\d_]{3})|([^\W\d_]{3})[ -](\d{1,2})")
+MONTHS = {
+    **{name: 1 + i for i, name in enumerate("jan feb mar apr may jun".split())},
+    **{name: 7 + i for i, name in enumerate("jul aug sep oct nov dec".split())},
+    **{"mrz": 3, "m\u00e4r": 3, "mai": 5, "okt": 10, "dez": 12},
+}
 # Among so many keys no similar one is looked for, which takes seconds.
 MANY_KEYS = 100_000
 
@@ -129,7 +137,7 @@ def check_keys(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
     forms = {key_form(key): key for key in pool.row_of_key} if unknown else {}
     nowhere = f"{pool.text.name} has no row with this key"
     for i in unknown:
-        meant = forms.get(key_form(keys[i]))
+        meant = forms.get(key_form(keys[i])) or _written_as_date(keys[i], pool)
         if meant is not None and not _has_others(text, i, pool.row_of_key[meant], pool):
             reason = (
                 f"{nowhere}, but one with {short_repr(meant)}. If a spreadsheet has "
@@ -147,6 +155,18 @@ def check_keys(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
                 "features in the results, and it counts as before"
             )
             raise unusable(text, i, pool, f"{advice}.{near}")
+
+
+def _written_as_date(key: str, pool: Pool) -> str | None:
+    """The key of the pool that spreadsheets write as this date: 1-7, or 7/1."""
+    month, day = 0, 0
+    if found := ISO_DAY.match(key):
+        month, day = map(int, found.groups())
+    elif found := NAMED_DAY.fullmatch(key):
+        month = MONTHS.get((found[2] or found[3]).lower(), 0)
+        day = int(found[1] or found[4])
+    ways = [f"{a}{mark}{b}" for a, b in ((day, month), (month, day)) for mark in "-/."]
+    return next((way for way in ways if way in pool.row_of_key), None)
 
 
 def _check_equal_keys(text: TextTable, pool: Pool) -> None:

@@ -1,8 +1,8 @@
 """Results that may mean something else: named, and taken as they are."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import chain, combinations, product
 
 import numpy as np
 import torch
@@ -17,11 +17,13 @@ from botorch_sparse.command_line.csv_cells import (
 )
 from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.csv_reader import TextTable
-from botorch_sparse.suggest.results import Measurement, Results
+from botorch_sparse.suggest.results import Measurement, Results, what_is_told
 from botorch_sparse.suggest.written_numbers import notes_on_units
 
 # Results that two files have with other digits, and not by chance.
 FEW_ALIKE = 3
+# So many values, of so many kinds, come again in their order only if they are copied.
+FEW_COPIED, FEW_KINDS = 4, 3
 # By how many powers of ten a number is larger in another unit; and how many results of
 # a file are compared.
 POWERS, MOST_COMPARED = (-3, -2, -1, 1, 2, 3), 20
@@ -33,6 +35,9 @@ def notes_on_results(pool: Pool, results: Results) -> Iterator[str]:
         yield from notes_on_units(text, [*pool.features, *pool.outcome_columns])
     yield from _key_notes(results.others, pool)
     yield from rounded_notes(results.told)
+    yield from _copied_notes(results, pool)
+    yield from _equal_outcome_notes(results, pool)
+    yield from chain.from_iterable(_twice_notes(text, pool) for text in results.texts)
     yield from chain.from_iterable(_lone_notes(text, pool) for text in results.texts)
     yield from _cost_notes(results.told, pool)
 
@@ -61,6 +66,74 @@ def rounded_notes(told: Sequence[Measurement]) -> Iterator[str]:
                 "counts as another measurement; if they are the same ones, leave out "
                 "one of the two"
             )
+
+
+def _copied_notes(results: Results, pool: Pool) -> Iterator[str]:
+    """Notes on files whose results are those of another file, of other rows."""
+    for place, outcome in enumerate(pool.outcome_columns):
+        columns = []
+        for text in results.texts:
+            told = [m for m in results.told if m.text is text]
+            told = [m for m in told if not has_no_value(m.cells[place])]
+            values = [float(m.cells[place]) for m in told]
+            columns.append((text, values, [what_is_told(m, pool) for m in told]))
+        for (text, values, rows), (later, same, others) in combinations(columns, 2):
+            is_copied = (
+                values == same
+                and len(values) >= FEW_COPIED
+                and len({*values}) >= FEW_KINDS
+                and not any(x == y for x, y in zip(rows, others, strict=True))
+            )
+            if is_copied:
+                yield (
+                    f"the {len(values)} values of {short_repr(outcome)} in "
+                    f"{later.name} are those of {text.name} in the same order, for "
+                    "other rows. They are taken as they are; correct them if the "
+                    "column was copied"
+                )
+
+
+def _equal_outcome_notes(results: Results, pool: Pool) -> Iterator[str]:
+    """Notes on two outcomes with the same values in all results of a file."""
+    names = enumerate(pool.outcome_columns)
+    for ((i, name), (j, other)), text in product(combinations(names, 2), results.texts):
+        cells = [(m.cells[i], m.cells[j]) for m in results.told if m.text is text]
+        both = [tuple(map(float, x)) for x in cells if not any(map(has_no_value, x))]
+        is_same = len(both) >= FEW_COPIED and all(x == y for x, y in both)
+        if is_same and len({*both}) > 1:
+            yield (
+                f"{short_repr(name)} and {short_repr(other)} have the same value in "
+                f"all {len(both)} results of {text.name} with both. They are taken as "
+                "they are; correct them if a column was copied"
+            )
+
+
+def _twice_notes(text: TextTable, pool: Pool) -> Iterator[str]:
+    """A note on two or more lines, one below the other, that a file has twice.
+
+    They are whole lines with values, which have a decimal or differ.
+    """
+    lines = [*zip(*text.columns.values(), strict=True)]
+    outcomes = (text.columns[name] for name in pool.outcome_columns if lines)
+    told = [*zip(*outcomes, strict=True)]
+    first: dict[Hashable, int] = {}
+    for i in range(len(text) - 1):
+        one, two = told[i : i + 2]
+        if all(map(has_no_value, one)) or all(map(has_no_value, two)):
+            continue
+        before = first.setdefault((lines[i], lines[i + 1]), i)
+        if before + 1 < i and (one != two or "." in "".join(one)):
+            num = 2
+            most = min(len(text) - i, i - before)
+            while num < most and lines[i + num] == lines[before + num]:
+                num += 1
+            yield (
+                f"lines {text.lines[i]} to {text.lines[i + num - 1]} of {text.name} "
+                f"are lines {text.lines[before]} to {text.lines[before + num - 1]} "
+                "again. They count as repeated measurements; if they were copied, "
+                "take them out"
+            )
+            return
 
 
 def _key_notes(others: Sequence[Measurement], pool: Pool) -> Iterator[str]:

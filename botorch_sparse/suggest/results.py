@@ -38,7 +38,9 @@ from botorch_sparse.suggest.written_numbers import (
 )
 
 # A number that an instrument gives as a limit.
-LIMIT = re.compile(r"[<>~\u2264\u2265\u2248]=?\s*(-?\d+([.,]\d+)?)\s*\D?")
+LIMIT = re.compile(r"(?:[<>~\u2264\u2265\u2248]=?|ca\.?)\s*(-?\d+([.,]\d+)?)\s*\D?")
+# Two numbers in one cell.
+TWO_NUMBERS = re.compile(r"-?\d+([.,]\d+)?[\s;/]+-?\d+([.,]\d+)?")
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,6 +283,12 @@ def _with_values(
     return told
 
 
+def what_is_told(each: Measurement, pool: Pool) -> Hashable:
+    """The row of the pool that a result is of; for another one its key and features."""
+    names = [*pool.features, *([] if pool.key is None else [pool.key])]
+    return each.row if each.row >= 0 else tuple(map(each.get, names))
+
+
 def _counted_once(
     told: Sequence[Measurement], pool: Pool
 ) -> tuple[list[Measurement], list[str]]:
@@ -290,7 +298,6 @@ def _counted_once(
     one file are new measurements: of each row and value there are as many as in the
     file with most.
     """
-    names = [*pool.features, *([] if pool.key is None else [pool.key])]
     counts: dict[Hashable, Counter[int]] = {}
 
     def is_new(what: Hashable, file: TextTable) -> bool:
@@ -302,7 +309,7 @@ def _counted_once(
 
     kept, doubles = [], []
     for each in told:
-        which = each.row if each.row >= 0 else tuple(map(each.get, names))
+        which = what_is_told(each, pool)
         cells = tuple(
             cell if has_no_value(cell) or is_new((which, i, cell), each.text) else ""
             for i, cell in enumerate(each.cells)
@@ -393,5 +400,7 @@ def _value(measurement: Measurement, column: str, cell: str) -> float:
     )
     if found := LIMIT.fullmatch(cell):
         advice = f"; write the number alone, for a limit the limit itself: {found[1]}"
+    elif TWO_NUMBERS.fullmatch(cell):
+        advice = "; write one number, and give each measurement a line of its own"
     reason = f"{short_repr(cell)} is no number{marks_hint(cell, others) or advice}."
     raise measurement.error(column, reason)

@@ -34,10 +34,13 @@ PIECE = re.compile(
     r"|(?P<bracket>\[[^\]]*\])|[_*].|(?P<end>;)|(?P<sign>[$\u20ac\u00a3\u00a5])|(?P<rest>.)"
 )
 UNIT_SIGN = re.compile(r"[^\W\d_]|[%\u2030\u00b0$\u20ac\u00a3\u00a5]")
+# What makes a text before a number a part of a name, such as R001, or a remark.
+TEXT_SIGN = re.compile(r"[^\W_]")
 # Signs before a number that change what it says.
 BOUNDS = re.compile(r"[<>~\u2248\u2264\u2265\u2039\u203a\u00b1\u2212\u2013-]")
-# Marks of footnotes, and how else numbers below 0 are written.
-FOOTNOTE = re.compile(r"[*\u2020\u2021\u00a7#?!^\u00b2\u00b3\u00b9\u2070-\u2079]")
+# Marks of footnotes, and digits that stand behind each number; and how else numbers
+# below 0 are written.
+FOOTNOTE = re.compile(r"[*\u2020\u2021\u00a7#?!^\u00b2\u00b3\u00b9\u2070-\u2079\d]")
 MINUS = re.compile(r"[(\u2212\u2013-]")
 # A condition of a part of a number format.
 CONDITION = re.compile(r"\[(<=|>=|<>|<|>|=)\s*(-?[\d.]+)\]")
@@ -48,6 +51,8 @@ COMPARED: dict[str, Callable[[float, float], bool]] = {
 SUPERSCRIPT = str.maketrans(
     "0123456789", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
 )
+# A format that shows whole numbers with zeros before them.
+PADDED = re.compile(r"0{2,}")
 # A formula in the XML of a sheet.
 FORMULA = re.compile(rb"<(?:\w+:)?f[\s/>]")
 AN_HOUR = timedelta(hours=1)
@@ -114,7 +119,8 @@ def read_workbook(content: bytes, name: str, decimal: str = ".") -> Records:
     frame, has_times = _texts(sheet, decimal)
     faults: dict[int, str] = {}
     cells = [cell for cell in chain(*sheet.iter_rows()) if cell.value is not None]
-    found = (*_merged(sheet), *_errors(cells), *_unsaved(content, name, sheet))
+    unsaved = _unsaved(content, name, sheet)
+    found = (*_merged(sheet), *_errors(cells), *_partly_struck(cells), *unsaved)
     for place, fault in found:
         faults.setdefault(place, fault)
     _check_hidden(sheet, frame, name)
@@ -228,8 +234,11 @@ def _number_text(value: float, number_format: str) -> str:
     )
     if scale := 2 * part.is_percent - 3 * part.thousands:
         text = _plain(Decimal(f"{value:.{DIGITS}g}").scaleb(scale))
+    if text.isdecimal():
+        text = text.zfill(part.num_digits)
     bound = part.bound if value > 0 else ""
     text = f"{bound}{text}{'%' * part.is_percent}{part.marks} {part.unit}".rstrip()
+    text = f"{part.before}{text}"
     return f"{text} (shown as {text[1:]})" if value < 0 and part.hides_minus else text
 
 
@@ -256,6 +265,8 @@ class _Part(NamedTuple):
         is_percent: Whether they are shown in per cent.
         thousands: How often they are divided by a thousand.
         bound: A sign before them, such as `<`; or nothing.
+        before: A text before them that has a letter or a digit; or nothing.
+        num_digits: The least number of digits that whole numbers are shown with.
         unit: A unit or a currency; or nothing.
         words: What is shown in their place; None for the numbers.
         marks: Signs behind them that are no unit, such as those of a footnote.
@@ -266,6 +277,8 @@ class _Part(NamedTuple):
     is_percent: bool = False
     thousands: int = 0
     bound: str = ""
+    before: str = ""
+    num_digits: int = 1
     unit: str = ""
     words: str | None = None
     marks: str = ""
@@ -297,13 +310,21 @@ def _part_of(pieces: Sequence[re.Match[str]]) -> _Part:
         is_number = bool(re.search(r"[A-Za-z@]", code))  # General, text, dates
         words = None if is_number else "".join(written).strip()
         return _Part(words=words, condition=condition)
+    start = digits.start()
+    name = "".join(p["quoted"] or p["escaped"] or "" for p in pieces[:start]).lstrip()
+    if not TEXT_SIGN.search(name):
+        name = ""
+    signs = "".join(written[:start]) + code[:start].strip()
+    if name:  # what is no part of it is a currency
+        written[:start] = [p["currency"] or p["sign"] or "" for p in pieces[:start]]
     unit = "".join(written).replace(" ", "")
-    before = "".join(written[: digits.start()]) + code[: digits.start()].strip()
     commas = re.search(r"[0#?](,+)(?![0#?.,])", code)
     return _Part(
         is_percent="%" in code,
         thousands=len(commas[1]) if commas else 0,
-        bound="".join(BOUNDS.findall(before)),
+        bound="" if name else "".join(BOUNDS.findall(signs)),
+        before=name,
+        num_digits=len(code.strip()) if PADDED.fullmatch(code.strip()) else 1,
         unit=BOUNDS.sub("", unit) if UNIT_SIGN.search(unit) else "",
         marks="" if UNIT_SIGN.search(unit) else "".join(FOOTNOTE.findall(unit)),
         condition=condition,
@@ -317,13 +338,33 @@ def _marked_cells(cells: Sequence[Any]) -> tuple[list[str], list[str]]:
     for cell in cells:
         if cell.comment is not None:
             commented.append(f"{cell.coordinate}, {short_repr(cell.comment.text)}")
-        if cell.has_style:
+        is_struck = bool(_struck_parts(cell)) and all(_struck_parts(cell))
+        if cell.has_style and not is_struck:
             style = cell.style_id
             if style not in styles:
                 styles[style] = bool(cell.font.strike)
-            if styles[style]:
-                struck.append(cell.coordinate)
+            is_struck = styles[style]
+        if is_struck:
+            struck.append(cell.coordinate)
     return struck, commented
+
+
+def _struck_parts(cell: Any) -> list[bool]:
+    """Of a text whose parts have fonts of their own: whether each is struck out."""
+    parts = cell.value if isinstance(cell.value, list) else []
+    fonts = (getattr(part, "font", None) for part in parts if str(part).strip())
+    return [font is not None and bool(font.strike) for font in fonts]
+
+
+def _partly_struck(cells: Sequence[Any]) -> Iterator[tuple[int, str]]:
+    """Cells of which a part is struck out, by the places of their columns."""
+    for cell in cells:
+        if len(set(_struck_parts(cell))) > 1:
+            yield (
+                cell.column - 1,
+                f"a part of cell {cell.coordinate}, {short_repr(str(cell.value))}, is "
+                "struck out; write in it what counts, and no more",
+            )
 
 
 def _merged(sheet: Any) -> Iterator[tuple[int, str]]:

@@ -37,7 +37,8 @@ UNIT_BEHIND = re.compile(r"\s*(\[[^]]*\]|\([^)]*\)|/[^/]*)$")
 UNITS = frozenset(
     "% \u2030 mol% wt% vol% ppm ppb \u00b0c \u00b0f k kg g mg \u00b5g mol mmol l ml "
     "\u00b5mol \u00b5l \u00b5m m cm mm nm s min h d bar mbar pa kpa mpa atm psi v mv a "
-    "ma w rpm eq \u20ac $ g/l mg/l mg/ml mg/g mol/l mmol/l ml/min".split()
+    "ma w rpm eq \u20ac $ g/l mg/l \u00b5g/l ng/l mg/ml \u00b5g/ml mg/g mol/l mmol/l "
+    "\u00b5mol/l ml/min ng nmol k\u03c9 kw mw kj j hz khz".split()
 )
 # How else some are written.
 SYNONYMS = {
@@ -51,6 +52,7 @@ SYNONYMS = {
     **dict.fromkeys(["hr", "hrs", "hour", "hours"], "h"),
     **{"sec": "s", "mins": "min", "day": "d", "days": "d", "equiv": "eq"},
     **{"eur": "\u20ac", "usd": "$", "percent": "%", "umol": "\u00b5mol"},
+    **{"ug/l": "\u00b5g/l", "ug/ml": "\u00b5g/ml", "um": "\u00b5m"},
 }
 
 
@@ -171,6 +173,11 @@ def notes_on_units(text: TextTable, columns: Iterable[str]) -> Iterator[str]:
                 f"{short_repr(unit)}, and its name ends with {short_repr(named)}. They "
                 f"are numbers in {short_repr(unit)}; correct the name or the cells"
             )
+
+
+def are_units(cells: Iterable[str]) -> bool:
+    """Whether all cells are units, as most people write them."""
+    return all(_plain(cell) in UNITS for cell in cells)
 
 
 def _plain(unit: str) -> str:

@@ -216,3 +216,43 @@ def test_columns_that_are_missing_are_named(read: Read) -> None:
 def test_what_could_steer_a_terminal_is_escaped() -> None:
     assert short_repr("\x1b[2Jé\u202e") == r"'\x1b[2Jé\u202e'"
     assert len(short_repr("x" * 1000)) == 62
+
+
+SHIFTED = [
+    # a text, and a number, with a comma in the middle
+    ("a,THF,K,1,60,|b,1,4-dioxane,K,1,60|c,DMF,Na,2,80,|d,DMF,K,2,60,", ["3"]),
+    ("a,THF,K,1,60,|b,THF,K,1,5,60|c,DMF,Na,2,80,|d,THF,K,1,5,80", ["3", "5"]),
+    ("a,THF,K,1,60,|b,DMF,K,2,80,dark|c,DMF,Na,2,80,|d,THF,K,1,80,", []),
+    ("a,THF,K,1,60,3|b,1,4-dioxane,K,1,60", []),  # no other lines
+    # in the last number
+    ("a,THF,K,1,45,5|b,DMF,K,2,80,|c,DMF,Na,2,78,3|d,THF,K,1,80,", ["2", "4"]),
+    ("a,THF,K,1,45,52|b,DMF,K,2,80,|c,DMF,Na,2,78,03|d,THF,K,1,80,", []),
+    ("a,THF,K,1,4.5,5|b,DMF,K,2,80,|c,DMF,Na,2,78,3|d,THF,K,1,80,", []),
+]
+
+
+@pytest.mark.parametrize(("rows", "expected"), SHIFTED)
+def test_commas_within_cells_are_named(
+    read: Read, rows: str, expected: list[str]
+) -> None:
+    """Where the last column, of remarks, has room for one cell more."""
+    text = f"id,solvent,base,dose,T,note|{rows}"
+    notes = read(text.replace("|", "\n")).unread
+    assert len(notes) == bool(expected)
+    shown = ", ".join(f"line {line}" for line in expected)
+    assert all(note.startswith(f"{shown}: they have a last cell") for note in notes)
+    assert not read(text.replace(",", ";").replace("|", "\n")).unread
+
+
+def test_words_among_numbers_may_be_shifted(read: Read) -> None:
+    text = "id,solvent,dose,note\na,THF,1,\nb,1,4-dioxane,2\nc,THF,3,"
+    advice = "'4-dioxane' is no number, .*; correct it{}, declare the column"
+    for rest, hint in (("", ", put cells with a comma in quotes"), ("x", "")):
+        table = read(text.replace(",\n", f",{rest}\n") + rest)
+        refused(advice.format(hint), table.values, "dose")
+
+
+def test_a_header_that_comes_again_is_refused(read: Read) -> None:
+    refused("table.csv, line 4, has the names of the columns again", read,
+            "id,x\na,1\n\nid,x\nb,2")  # fmt: skip
+    assert read("id\na\nid\n").columns["id"] == ["a", "id"]

@@ -7,12 +7,16 @@ from laboratory import NUM, Laboratory, lines, measured
 pytest.importorskip("pandas")
 
 from botorch_sparse.suggest.odd_values import (
+    equal_steps,
+    follows,
     fractions_among,
     kelvin_among,
     limit_apart,
+    logarithms_among,
     minus_ones,
     repeats_like_rows,
     unit_changes,
+    values_at_limit,
 )
 
 RENAMED = ["Heat", "he at", "heat [K]", "HEAT / K", "heat (K)"]
@@ -432,3 +436,216 @@ def test_far_values_are_named_once(lab: Laboratory) -> None:
     told[5][1] = 1e7
     said = lab("--results", lab.write("m.csv", told)).said
     assert "values far from all others" in said and "robust" not in said
+
+
+@pytest.mark.parametrize(
+    ("values", "rows", "is_noted"),
+    [
+        ([78.5, 62.3, 45.9, 12.4], [4, 5, 6, 7], True),
+        ([78.5, 62.3, 12.4, 45.9], [4, 5, 6, 7], False),
+        ([78.5, 62.3, 45.9, 12.4], [4, 5, 2, 7], False),  # c2 has been measured
+        ([78.5, 62.3, 45.9, 12.4, 3], [4, 5, 6, 7, 8], False),
+    ],
+)
+def test_values_of_another_file(
+    lab: Laboratory, values: list[float], rows: list[int], is_noted: bool
+) -> None:
+    """In the same order, for other rows: a column that was pasted."""
+    told = [["id", "loss"], ["c0", 78.5], ["c1", 62.3], ["c2", 45.9], ["c3", 12.4]]
+    first = lab.write("a.csv", told)
+    rest = [[f"c{i}", value] for i, value in zip(rows, values, strict=True)]
+    then = lab.write("b.csv", [["id", "loss"], *rest])
+    said = lab("--results", first, then).said
+    note = f"the 4 values of 'loss' in {then} are those of {first} in the same order"
+    assert (note in said) == is_noted
+
+
+def test_few_kinds_of_values_come_again(lab: Laboratory) -> None:
+    files = [
+        lab.write(f"{k}.csv", lines("id,loss", "c{0},0", 5, 5 * k) + f"|c{k + 20},7")
+        for k in (0, 1)
+    ]
+    assert "in the same order" not in lab("--results", *files).said
+
+
+def test_two_outcomes_with_the_same_values(lab: Laboratory) -> None:
+    rows = [[f"c{i}", i + 0.5, i + 0.5] for i in range(4)]
+    more = ["--target", "b", "--results"]
+    told = lab.write("m.csv", [["id", "loss", "b"], *rows, ["c4", 3, ""]])
+    note = f"'loss' and 'b' have the same value in all 4 results of {told} with both"
+    assert note in lab(*more, told).said
+    other = lab.write("n.csv", "id,loss,b|c9,2,1")
+    assert note in lab(*more, told, other).said
+    for cells in (["c4", 3, 3.1], ["c4", "", 3]):
+        same = rows[:3] if cells[1] == "" else rows
+        told = lab.write("m.csv", [["id", "loss", "b"], *same, cells])
+        assert "have the same value in" not in lab(*more, told).said
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ("c1,3.5|c2,4|c3,5|c1,3.5|c2,4|c3,5", "lines 5 to 7 of {} are lines 2 to 4"),
+        ("c1,3.5|c2,4|c3,5|c2,4|c3,5", "lines 5 to 6 of {} are lines 3 to 4"),
+        ("c1,3.5|c1,3.5|c1,3.5|c1,3.5", "lines 4 to 5 of {} are lines 2 to 3"),
+        ("c1,3|c1,3|c1,3|c1,3", None),
+        ("c1,0|c2,0|c1,0|c2,0", None),
+        ("c1,3.5|c2,4|c3,5|c1,3.5|c2,5", None),
+        ("c1,failed|c2,failed|c3,5|c1,failed|c2,failed", None),
+    ],
+)
+def test_lines_that_come_twice(lab: Laboratory, cells: str, said: str | None) -> None:
+    told = lab.write("m.csv", f"id,loss|{cells}")
+    answer = lab("--results", told)
+    assert (" again. They count as" in answer.said) == (said is not None)
+    assert said is None or said.format(told) in answer.said
+
+
+@pytest.mark.parametrize(
+    ("values", "run"),
+    [
+        ([45.1, 46.1, 47.1, 48.1, 49.1], (0, 4)),
+        ([3, 9, 8.7, 8.4, 8.1, 7.8, 7.5, 2], (1, 6)),
+        ([3, 9, 8, 7, 6, 5, NAN], (1, 5)),
+        ([1, 2, 3, 4, 9, 10, 11, 12], None),
+        ([1, 2, 3, NAN, 4, 5, 6], None),
+        ([1, 2, 3, 4, 5, 7, 7, 8, 12, 12], (0, 4)),
+        ([1, 2, 3, 4, 5, 7, 7, 8, 12, 12, 13], None),  # sorted
+        ([13, 1, 2, 3, 4, 5, 7, 7, 8, 12, 12], (1, 5)),
+        ([5, 5, 5, 5, 5, 5], None),
+        ([0.1, 0.2, 0.3, 0.4, 0.51], None),
+        ([], None),
+    ],
+)
+def test_values_in_equal_steps(
+    values: list[float], run: tuple[int, int] | None
+) -> None:
+    assert equal_steps(values) == run
+
+
+MANY = [1200.0, 43210, 3020, 8000, 22000, 15000]
+
+
+@pytest.mark.parametrize(
+    ("values", "limits"),
+    [
+        ([*MANY, 65535, 65535, 65535], [65535]),
+        ([*MANY, 0.2, 0.2, 0.2], [0.2]),
+        ([*MANY, 65535, 65535], []),
+        ([*MANY, *range(2001, 2005), 65535, 65535, 65535], []),  # less than a quarter
+        ([*MANY, *MANY, 65535, 65535, 65535, 65535], []),  # others come again
+        ([*MANY, 9000, 9000, 9000], []),  # at no end
+        ([45, 23, 78, 91.5, 12, 33, 100, 100, 100], []),
+        ([45, 23, 78, 91.5, 12, 33, 0, 0, 0], []),
+        ([95.5, 97.1, 98.8, 96.2, 97.7, 99.1, 0, 0, 0], [0]),
+        ([], []),
+    ],
+)
+def test_values_at_the_limit_of_an_instrument(
+    values: list[float], limits: list[float]
+) -> None:
+    """Of several rows: repeats of one may be equal."""
+    num = len(values)
+    assert values_at_limit(range(num), values) == limits
+    assert values_at_limit([*range(num), *range(num)], [*values, *values]) == limits
+    of_one = [min(i, 6) for i in range(len(values))]
+    assert values_at_limit(of_one, values) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "places"),
+    [
+        ([6.5, 3.2e6, 7.1, 1.1e5, 5.9, 8e6], [0, 2, 4]),
+        ([6.5, 3.2e6, NAN, 7.1, 1.1e5, 5.9, 8e6, -1], [0, 3, 5]),
+        ([6.5, 3.2e6, 7.1, 1.1e5, 8e6], []),
+        ([6.5, 3.2e6, 7.1, 1.1e5, 5.9, 8e6, 30], []),  # between them
+        ([0.65, 3.2e6, 0.71, 1.1e5, 0.59, 8e6], []),  # of numbers below 10
+        ([16.5, 1.2e4, 17.1, 1.1e5, 15.9, 8e6], []),  # the gap is less
+    ],
+)
+def test_logarithms_among_numbers(values: list[float], places: list[int]) -> None:
+    assert logarithms_among(values) == places
+
+
+@pytest.mark.parametrize(
+    ("num", "kinds", "change", "is_followed"),
+    [
+        (8, 3, {}, True),
+        (4, 3, {}, True),
+        (8, 2, {}, True),
+        (4, 2, {}, False),  # once in eight by chance
+        (2, 3, {}, False),
+        (8, 3, {4: 99.0}, False),  # one row in another order
+        (8, 1, {}, False),
+    ],
+)
+def test_repeats_that_follow_a_column(
+    num: int, kinds: int, change: dict[int, float], is_followed: bool
+) -> None:
+    """The effect of the column is much smaller than that of rows."""
+    points = np.repeat(np.arange(num), kinds).tolist()
+    cells = [f"{k} h" for k in range(kinds)] * num
+    values = [
+        10.0 * p + 0.1 * i for p, i in zip(points, range(kinds * num), strict=True)
+    ]
+    for place, value in change.items():
+        values[place] = value
+    assert follows(points, cells, values) is is_followed
+    assert not follows(points, [*cells[:-1], "other"], values)
+    assert not follows([*points, 0], [*cells, "0 h"], [*values, 3.0])
+    assert not follows([], [], [])
+
+
+def test_patterns_of_outcomes_are_named(lab: Laboratory) -> None:
+    rows = [
+        [f"c{i}", f"{t} min", 40 + 7 * (i % 3) + t] for i in range(5) for t in (1, 3)
+    ]
+    rows += [[f"c{i}", f"{t} min", 30 + i + t] for i in range(6, 9) for t in (1, 3)]
+    told = lab.write("m.csv", [["id", "time", "loss"], *rows])
+    said = lab("--results", told).said
+    assert "note: 'loss' of each row goes along with 'time' in the same way." in said
+    steps = [[f"c{i}", 45 + i] for i in range(5)]
+    said = lab("--results", lab.write("m.csv", [["id", "loss"], *steps])).said
+    assert "'loss' has steps of 1 from 45 (line 2 (key 'c0')) to 49 (line 6 (" in said
+    table = [["id", "loss"], *([f"c{i}", x] for i, x in enumerate([*MANY, *[7e4] * 3]))]
+    said = lab("--results", lab.write("m.csv", table)).said
+    assert "'loss' is 70000 in 3 results, and the others differ: the limit" in said
+    logs = [6.5, 3.2e6, 7.1, 1.1e5, 5.9, 8e6]
+    table = [["id", "loss"], *([f"c{i}", x] for i, x in enumerate(logs))]
+    said = lab("--results", lab.write("m.csv", table)).said
+    assert "'loss' has 6.5 (line 2 (key 'c0')), 7.1 (line 4 (key 'c2')), 5.9" in said
+    assert ": logarithms among numbers above 10000?" in said
+
+
+def test_unused_numbers_in_some_lines_are_shown(lab: Laboratory) -> None:
+    """They may be decimals behind a comma."""
+    told = lab.write("m.csv", "id,loss,note,n|c1,78,5,1|c2,62,,2|c3,12,4,3")
+    assert "m.csv: not used: 'note' ('5', '4'), 'n'." in lab("--results", told).said
+    lab.write("pool.csv", "id,x,note,n|a,1,,1|b,2,60,2|c,4,,3")
+    said = lab("--ignore", "note", "--ignore", "n").said
+    assert "read: 'note' ('60'), 'n': left out (--ignore)." in said
+
+
+@pytest.mark.parametrize(
+    ("cell", "advice"),
+    [
+        ("504 517", "thousands: 504517; or if these are two numbers, give each a line"),
+        ("812 98", "'812 98' is no number; write one number, and give each"),
+        ("7.5 / 8", "'7.5 / 8' is no number; write one number, and give each"),
+        ("7.5 g x", "is no number; write a number, where nothing was found 0"),
+    ],
+)
+def test_two_numbers_in_a_cell(lab: Laboratory, cell: str, advice: str) -> None:
+    told = lab.write("m.csv", f"id,loss|c1,{cell}|c2,3|c3,4|c4,5")
+    assert advice in lab.refused("--results", told)
+
+
+@pytest.mark.parametrize("key", ["1-7", "7/1", "1.7"])
+def test_keys_that_spreadsheets_take_for_dates(lab: Laboratory, key: str) -> None:
+    lab.write("pool.csv", f"id,x|{key},1|b,2|c,4")
+    for day in ("2026-07-01", "1-Jul", "01. Jul", "Jul-01"):
+        told = lab.write("m.csv", f"id,loss|{day},3")
+        line = lab.refused("--results", told)
+        assert f"row with this key, but one with '{key}'. If a spreadsheet has" in line
+    told = lab.write("m.csv", "id,loss|2026-08-01,3")
+    assert "but one with" not in lab.refused("--results", told)

@@ -150,3 +150,102 @@ def test_marks_between_thousands_are_named(lab: Laboratory, cell: str) -> None:
     lab.write("pool.csv", "id,x|a,1|b,2")
     told = lab.write("m.csv", f"id,loss|a,{cell}")
     assert advice in lab.refused("--results", told)
+
+
+# Two categories, in how many of 12 rows the second one is, and if they may be one.
+TWINS = [
+    ("RuPhos", "Ruphos?", 6, True),
+    ("MeTHF", "MeTHF (dry)", 6, True),
+    ("MeTHF (wet)", "MeTHF (dry)", 6, False),
+    ("Pd(OAc)2", "Pd(dba)2", 6, False),
+    ("A/B", "b / a", 6, True),
+    ("SPhos + Pd", "Pd/SPhos", 6, True),
+    ("1/2", "2/1", 6, False),
+    ("toluene", "tolune", 2, True),
+    ("toluene", "tolune", 3, False),  # not rare
+    ("toluene", "toluenes", 1, True),
+    ("toluene", "tolueme", 1, True),
+    ("toluene", "toleune", 1, True),
+    ("toluene", "tolueen", 1, True),
+    ("toluene", "tolun", 1, False),
+    ("methanol", "ethanol", 1, False),
+    ("ligand A1", "ligand A2", 1, False),
+    ("dppe", "dppf", 1, False),  # short
+]
+
+
+@pytest.mark.parametrize(("one", "two", "num", "is_noted"), TWINS)
+def test_categories_that_may_be_one(
+    lab: Laboratory, one: str, two: str, num: int, is_noted: bool
+) -> None:
+    cells = [[f"c{i}", i * i, two if i < num else one] for i in range(12)]
+    lab.write("pool.csv", [["id", "x", "s"], *cells])
+    note = f"column 's' has '{two}' and '{one}', which are taken as two"
+    assert (note in lab().said) == is_noted
+    assert note not in lab("--text", "s").said
+
+
+@pytest.mark.parametrize(
+    ("word", "is_noted"),
+    [
+        ("R7 (DO NOT RUN)", True),
+        ("don't use", True),
+        ("explosive!", True),
+        ("THF (peroxides!)", True),
+        ("THF (expired)", True),
+        ("nicht verwenden", True),
+        ("hydrogen peroxide", False),
+        ("stopper", False),
+        ("Natrium", False),
+    ],
+)
+def test_words_that_forbid_a_row(lab: Laboratory, word: str, is_noted: bool) -> None:
+    """In keys and in categories."""
+    for key, kind in ((word, "a"), ("k", word)):
+        rows = [[key, 1, kind], ["r", 5, "b"], ["s", 9, "b"]]
+        lab.write("pool.csv", [["id", "x", "s"], *rows])
+        note = "may say that rows are not to be measured"
+        assert (note in lab().said) == is_noted
+
+
+@pytest.mark.parametrize(
+    ("kinds", "is_noted"),
+    [(["min", "h"], True), (["C", "F"], True), (["min", "x"], False)],
+)
+def test_a_column_of_units(lab: Laboratory, kinds: list[str], is_noted: bool) -> None:
+    rows = [[f"c{i}", i * i, kinds[i % 2]] for i in range(9)]
+    lab.write("pool.csv", [["id", "time", "unit"], *rows])
+    note = f"categories of column 'unit', '{kinds[0]}', '{kinds[1]}', are units"
+    assert (note in lab().said) == is_noted
+
+
+@pytest.mark.parametrize(
+    ("name", "cell", "is_noted"),
+    [
+        ("time", "{} h", True),
+        ("barcode", "40063810000{}", True),
+        ("x", "{}.5", True),
+        ("x", "{}0", False),
+        ("made", "2026-01-{}", False),
+    ],
+)
+def test_a_column_in_steps_of_one(
+    lab: Laboratory, name: str, cell: str, is_noted: bool
+) -> None:
+    """In the order of the file, and beside others: a spreadsheet may have filled it."""
+    rows = [[f"c{i}", i % 3, cell.format(i + 10)] for i in range(12)]
+    lab.write("pool.csv", [["id", "y", name], *rows])
+    note = f"column '{name}' counts the rows"
+    assert (note in lab().said) == is_noted
+    assert note not in lab("--ignore", "y").said
+    lab.write("pool.csv", [["id", "y", name], *([key, 7, x] for key, _, x in rows)])
+    assert note not in lab().said
+    lab.write("pool.csv", [["id", "y", name], *rows[::2], *rows[1::2]])
+    assert note not in lab().said
+
+
+def test_twelve_categories_are_printed(lab: Laboratory) -> None:
+    for num, more in ((12, ""), (13, " and 1 more")):
+        rows = [[f"c{i}", f"kind {i % num:02}"] for i in range(60)]
+        lab.write("pool.csv", [["id", "s"], *rows])
+        assert f"'kind 11'{more}." in lab().said

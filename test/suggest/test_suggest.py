@@ -738,7 +738,7 @@ def test_results_of_rows_that_were_taken_out_count_beside_the_pool(
     first = 0 if key else 1  # without the key its column is away
     header = ["id", "heat", "solvent", "dose", "loss"][first:]
     told = [
-        [f"c{i}", HEAT[i], "ale" if i == 8 else SOLVENT[i % 2], DOSE[i], -i][first:]
+        [f"c{i}", HEAT[i], "ale" if i == 8 else SOLVENT[i % 2], DOSE[i], -i * i][first:]
         for i in (0, 1, 2, 3, 4, 5, 6, 8)
     ]
     kept = [told[place][:-1] for place in (0, 1, 3, 4, 6)]
@@ -746,12 +746,12 @@ def test_results_of_rows_that_were_taken_out_count_beside_the_pool(
     path = lab.write("m.csv", [header, *told[1:]])
     pool = read_pool(lab.pool, key, LOSS)
     read = read_results([path], pool)
-    assert read.rows == [1, 2, 3, 4] and read.values == [[-1], [-3], [-4], [-6]]
+    assert read.rows == [1, 2, 3, 4] and read.values == [[-1], [-9], [-16], [-36]]
     assert [point["solvent"] for point in read.points] == ["water", "oil", "ale"]
-    assert read.point_values == [[-2.0], [-5.0], [-8.0]]
+    assert read.point_values == [[-4.0], [-25.0], [-64.0]]
     options = Namespace(strategy="thompson", batch=3, **DEFAULTS)
     strategy = rebuild(options, pool, read, [0])
-    assert strategy.history.Y.tolist() == [-1, -2, -3, -4, -5, -6, -8]
+    assert strategy.history.Y.tolist() == [-1, -4, -9, -16, -25, -36, -64]
     kinds = {2: [1, 0, 0], 5: [0, 1, 0], 8: [0, 0, 1]}
     beside = [[HEAT[i], *kind, DOSE[i]] for i, kind in kinds.items()]
     assert strategy.history.X[[1, 4, 6]].tolist() == beside
@@ -773,7 +773,7 @@ def test_results_of_rows_that_were_taken_out_count_beside_the_pool(
     for line, (start, end) in zip(answer.notes, expected, strict=True):
         assert start in line and line.endswith(end)
     said = lab("--results", path, "--minimize", key=key).said
-    assert f"best so far: {names[2]} of the results, 'loss': -8; the mod" in said
+    assert f"best so far: {names[2]} of the results, 'loss': -64; the mod" in said
 
 
 def test_one_row_that_is_left_is_compared_with_those_taken_out(lab: Laboratory) -> None:

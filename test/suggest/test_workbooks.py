@@ -44,7 +44,15 @@ SHOWN: list[tuple[Any, str, str]] = [
     (40, '"\u2013"0', "\u201340"),
     (-40, "0;-0", "-40"),
     (-40, r"0;\-0", "-40"),
-    (57, '"ca. "0', "57 ca."),
+    (57, '"ca. "0', "ca. 57"),
+    (3, '"A"0', "A3"),
+    (3, '"R-"000', "R-003"),
+    (3, "00000", "00003"),
+    (3.5, "00000", "3.5"),
+    (12, '0"00"', "1200"),
+    (12, '"EUR "0.00', "EUR 12"),
+    (12, '"from "$0', "from 12 $"),
+    (0.12, '"ca. "0%', "ca. 12%"),
     (1234.5, '_-* #,##0.00_-;-* #,##0.00_-;_-* "-"??_-', "1234.5"),
     (0, '_-* #,##0.00_-;-* #,##0.00_-;_-* "-"??_-', "0"),
     (150, '[>100]"high";0', "high"),
@@ -272,6 +280,48 @@ def test_struck_out_and_merged_cells(lab: Laboratory, tmp_path: Path) -> None:
     book.save(path)
     assert "cells B2:B3 are merged" in lab.refused("--results", path)
     assert "cells B2:B3 are merged" in lab.refused("--results", path, "--skip-empty")
+
+
+STRUCK, PLAIN = InlineFont(strike=True), InlineFont()
+
+
+@pytest.mark.parametrize("column", ["id", "solvent", "loss"])
+def test_a_part_that_is_struck_out_is_refused(
+    lab: Laboratory, tmp_path: Path, column: str
+) -> None:
+    """Of a key, a feature or a result; where all parts are, the cell is named."""
+    table = [["id", "solvent", "loss"], ["c0", "water", 3], ["c1", "oil", 4]]
+    path, place = tmp_path / "s.xlsx", f"{'ABC'[table[0].index(column)]}3"
+    book = openpyxl.load_workbook(workbook(path, table))
+    text = str(book.active[place].value)
+    struck = TextBlock(STRUCK, "x"), " ", TextBlock(PLAIN, text)
+    book.active[place].value = CellRichText(*struck)
+    book.save(path)
+    line = lab.refused("--results", path)
+    assert f"column '{column}': a part of cell {place}, 'x {text}', is struck out" in (
+        line
+    )
+    book.active[place].value = CellRichText(TextBlock(STRUCK, text), " ")
+    book.save(path)
+    said = lab("--results", path).said
+    assert f"cells that are struck out count as the others: '{place}'" in said
+
+
+def test_names_and_remarks_of_number_formats(lab: Laboratory, tmp_path: Path) -> None:
+    """Keys and categories are as they are shown, and approximate results refused."""
+    table = [["id", "ligand", "x"], *([i + 1, i % 3, i * i] for i in range(12))]
+    formats = {f"A{i + 2}": '"R"000' for i in range(12)}
+    formats |= {f"B{i + 2}": '"L"0' for i in range(12)}
+    lab.pool = workbook(tmp_path / "pool.xlsx", table, **formats)
+    told = lab.write("m.csv", "id,loss|R001,3|R012,2")
+    answer = lab("--results", told, "--exclude", "ligand=L2")
+    assert "2 of them measured" in answer.said and "'L0', 'L1', 'L2'" in answer.said
+    assert all(row["ligand"] != "L2" and row["id"][0] == "R" for row in answer.rows)
+    rows = [["id", "loss"], [1, 3], [12, 2.5]]
+    formats = {"A2": '"R"000', "A3": '"R"000', "B3": '"ca. "0.0'}
+    path = workbook(tmp_path / "m.xlsx", rows, **formats)
+    line = lab.refused("--results", path)
+    assert "'ca. 2.5' is no number; write the number alone" in line
 
 
 @pytest.mark.parametrize("word", ["Mean", "MAX", "Total:", "Summe"])

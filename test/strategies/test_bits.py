@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
+from rank_processes import ended_ranks
 from thread_ranks import together
 from torch import Tensor
 
@@ -96,9 +97,39 @@ def test_counts_and_files(build: str, tmp_path: Path) -> None:
     assert chosen(build, packed) == chosen(build, bits)
 
 
-@pytest.mark.parametrize("build", ["thompson", "bbkb", "bkb"])
+RANKS = """
+import sys
+from botorch_sparse.distributed import ShardedDomain, joined_ranks
+from botorch_sparse.pools import CompactRows
+from botorch_sparse.strategies import ThompsonSampling
+sys.path += sys.argv[2:]
+from test_bits import D, known_kernel, objective
+
+with joined_ranks() as ranks:
+    packed = CompactRows.from_packed(sys.argv[1], D)
+    domain = ShardedDomain.of(packed, ranks)
+    strategy = ThompsonSampling(
+        domain, known_kernel("tanimoto"), 0.05, batch_size=8, seed=0
+    )
+    history = strategy.run(objective, 24, progress=False)
+    print(history.indices.tolist(), flush=True)
+"""
+
+
+def test_two_processes_draw_the_same_paths(tmp_path: Path) -> None:
+    """Each has its rows of a file, and both choose what one process chooses."""
+    path = tmp_path / "bits.npy"
+    np.save(path, np.packbits(fingerprints("bits"), axis=1))
+    tests = Path(__file__).parent, Path(__file__).parents[1]
+    expected = chosen("thompson", CompactRows.from_packed(path, D))
+    for rank in ended_ranks(2, "-c", RANKS, str(path), *map(str, tests)):
+        assert rank.status == 0, rank.err
+        assert rank.out.splitlines()[-1] == str(expected)
+
+
+@pytest.mark.parametrize("build", ["bbkb", "bkb"])
 def test_ranks_share_packed_bits(build: str) -> None:
-    """Two processes choose what one does."""
+    """Two ranks choose what one does."""
     cells = fingerprints("bits")
     packed = CompactRows.from_packed(np.packbits(cells, axis=1), D)
     expected = chosen(build, packed)
@@ -106,10 +137,7 @@ def test_ranks_share_packed_bits(build: str) -> None:
     def run(ranks: Ranks) -> list[int]:
         return chosen(build, ShardedDomain.of(packed, ranks))
 
-    if build == "thompson":  # threads share a generator: each its part in turns
-        assert together(1, run) == [expected]
-    else:
-        assert together(2, run) == [expected] * 2
+    assert together(2, run) == [expected] * 2
 
 
 @pytest.mark.parametrize("build", ["thompson", "bbkb"])

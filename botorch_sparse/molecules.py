@@ -94,7 +94,8 @@ def morgan_counts(
     generators = _rdkit().Chem.rdFingerprintGenerator
     generator = generators.GetMorganGenerator(radius=radius, fpSize=size)
     texts = _as_list(smiles, label)
-    first = {text: row for row, text in reversed([*enumerate(texts)])}
+    places = reversed([*enumerate(texts)])
+    first = {text: row for row, text in places if isinstance(text, str)}
     rows = np.zeros((len(texts), size // BYTE if packed else size), dtype=np.uint8)
     for text, mol in _checked(texts, label):
         if packed:

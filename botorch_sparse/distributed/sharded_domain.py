@@ -76,7 +76,8 @@ class ShardedDomain(TableDomain):
         """
         is_path = isinstance(candidates, str | os.PathLike)
         cells = open_array(candidates) if is_path else candidates
-        shard = Shard(len(cells), ranks)
+        num_rows = cells.shape[0] if hasattr(cells, "tocsr") else len(cells)
+        shard = Shard(num_rows, ranks)
         own = CandidateTable.of(cells, rows=slice(shard.start, shard.stop))
         X = own.X if ranks.device == HOST else own.X.to(ranks.device)
         return cls(X, shard, own.feature_names)

@@ -66,7 +66,8 @@ def prior_variance(kernel: Kernel, X: Tensor) -> Tensor:
     check_tensors(X=X)
     X = X[(None,) * max(0, len(kernel.batch_shape) + 2 - X.dim())]
     if compares_counts(kernel):  # the same for all
-        return kernel(X[..., :1, :], diag=True).expand(X.shape[:-1]).clone()
+        one = kernel(X[..., :1, :], diag=True)
+        return one.expand(*one.shape[:-1], X.shape[-2]).clone()
     alone = X.movedim(-2, 0).unsqueeze(-2)
     k_diag = kernel(alone, diag=True)
     # torch.broadcast_shapes imports sympy when it is first called, for 0.3 s.

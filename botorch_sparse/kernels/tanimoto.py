@@ -41,9 +41,9 @@ class TanimotoKernel(Kernel):
     no parameter. Put it into a `ScaleKernel` for a variance. Give models of it their
     inputs as they are (`input_transform=None`): scaled ones are no counts.
 
-    Whole numbers are compared exactly, in any precision: entries of the matrix have one
-    rounding. Cost: O(n n' d) for an `n x n'` matrix, times the levels of the counts for
-    those columns that have them.
+    Whole numbers up to 32 are compared exactly, in float32 and in float64: entries of
+    the matrix have one rounding. Cost: O(n n' d) for an `n x n'` matrix, times the
+    levels of the counts for those columns that have them.
 
     Args:
         blocks: Numbers of columns of each block, which add up to those of the inputs;
@@ -69,6 +69,8 @@ class TanimotoKernel(Kernel):
 
     def __init__(self, blocks: Sequence[int] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        if blocks is not None and len(blocks) == 0:
+            raise InputDataError("Got blocks=(); need at least one, or None.")
         for size in blocks or ():
             check_whole("blocks", size)
         self.blocks = None if blocks is None or len(blocks) == 1 else tuple(blocks)

@@ -96,7 +96,7 @@ def _prediction_view(strategy: Any) -> View:
     surrogate, points = strategy.surrogate, None
     if surrogate.posterior is not None and surrogate.inducing:
         points = strategy.record.points(torch.tensor(surrogate.inducing))
-    candidates = strategy.candidates if strategy.box is None else None
+    candidates = strategy.candidates[:] if strategy.box is None else None
     return View(moments, inducing_points=points, candidates=candidates)
 
 

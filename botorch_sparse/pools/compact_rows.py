@@ -30,8 +30,8 @@ LARGEST = 255
 class CompactRows:
     """`A x d` whole numbers from 0 to 255, or bits eight to a byte.
 
-    Where a table of candidates is taken, so are these, and tensors and arrays of type
-    bool and uint8 become these by themselves. It has what a pool asks of a tensor: its
+    Strategies and `CandidateTable` take them as candidates, and make them of tensors
+    and arrays of type bool and uint8. It has what a pool asks of a tensor: its
     shape, and `X[rows]`, which are float64.
 
     Attributes:
@@ -180,12 +180,7 @@ class CompactRows:
         return low, high
 
     def compact(self, X: Tensor) -> Tensor:
-        """`b x d` numbers as `b x s` bytes; what no byte holds is an empty row.
-
-        Returns:
-            The bytes of those points that are rows of such a table, and which these
-            are: `b` truth values.
-        """
+        """`b x d` numbers as `b x s` bytes; `holds` says which of them these are."""
         X = X.detach().to(self.device)
         most = 1 if self.is_packed else LARGEST
         whole = X.clamp(0, most).to(torch.uint8)
@@ -217,7 +212,10 @@ def as_bytes(values: Any) -> Tensor | None:
 
         with warnings.catch_warnings():  # that a map may be of a file to read alone
             warnings.simplefilter("ignore", UserWarning)
-            return torch.from_numpy(values.view(np.uint8))
+            bytes_ = values.view(np.uint8)
+            if min(bytes_.strides, default=0) < 0:
+                bytes_ = bytes_.copy()
+            return torch.from_numpy(bytes_)
     if isinstance(values, Tensor) and values.dtype in (torch.bool, torch.uint8):
         return values.detach().view(torch.uint8)
     return None
@@ -225,6 +223,8 @@ def as_bytes(values: Any) -> Tensor | None:
 
 def _of_sparse(matrix: Any) -> Tensor:
     """A sparse matrix of counts as bytes."""
+    matrix = matrix.tocsr(copy=True)
+    matrix.sum_duplicates()
     counts = matrix.data
     is_held = (counts >= 0) & (counts <= LARGEST) & (counts == np.trunc(counts))
     if not np.all(is_held):

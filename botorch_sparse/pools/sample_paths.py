@@ -26,12 +26,12 @@ import copy
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
 from botorch.exceptions import UnsupportedError
 from botorch.sampling.pathwise.features import KernelFeatureMap, gen_kernel_features
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.means import Mean
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.warnings import NumericalWarning
@@ -177,7 +177,8 @@ def path_maximizers(
     for_each(range(0, len(X), chunk_size), work, make_worker)
     best, ranked = _of_all(tops, shard.ranks, kept)
     if not is_drawn:
-        best, ranked = _drawn(X, paths, compared, best, ranked, shard, depth)
+        measured = None if price is None else _best_measured(levels, price, paths)
+        best, ranked = _drawn(X, paths, compared, best, ranked, shard, depth, measured)
     by_path = (
         part.reshape(num_levels, num_paths, -1).movedim(0, 1).flatten(1).tolist()
         for part in (best, ranked)  # level by level for each path
@@ -193,24 +194,37 @@ def _drawn(
     ranked: Tensor,
     shard: Shard,
     depth: int,
+    measured: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """The same with residuals drawn at each path's candidates that are left.
 
-    `l b x kept` levels at their bounds, and rows. Returns `l b x depth`.
+    `l b x kept` levels at their bounds, and rows. Returns `l b x depth`. With prices,
+    paths are drawn at the `n x d` measured points as well.
     """
     rows = _rows_of_each(best, ranked, shard.num_rows, len(paths[0].beta))
     values = best.new_zeros(len(paths), *rows.shape)
+    known = None
+    if measured is not None:
+        known = best.new_zeros(len(paths), len(rows), len(measured))
     # Of a small table all paths have the same.
     each, which = rows.unique(dim=0, return_inverse=True)
     for i, here in enumerate(each):
         here, numbers = here[here < shard.num_rows], (which == i).nonzero().squeeze(-1)
+        if not len(here):
+            continue  # nothing may be chosen
         Z = shard.at(X, here)
-        if kernel_rows(_least_exact(paths), X, here[:0]).dtype == torch.uint8:
+        if measured is not None:
+            Z = torch.cat([Z, measured.to(Z)])
+        elif kernel_rows(_least_exact(paths), X, here[:0]).dtype == torch.uint8:
             Z = Z.to(torch.uint8)
-        for path, value in zip(paths, values, strict=True):
-            value[numbers, : len(here)] = path.joint(Z, numbers)
-    is_there, known = rows < shard.num_rows, [*values]
-    levels = compared(known, known, rows.where(is_there, 0))
+        for outcome, path in enumerate(paths):
+            f = path.joint(Z, numbers)
+            values[outcome, numbers, : len(here)] = f[:, : len(here)]
+            if known is not None:
+                known[outcome, numbers] = f[:, len(here) :]
+    is_there, drawn = rows < shard.num_rows, [*values]
+    attained = None if known is None else [*known]
+    levels = compared(drawn, drawn, rows.where(is_there, 0), attained)
     at_levels = [level.where(is_there, -torch.inf) for level in levels]
     every = rows.repeat(len(at_levels), 1)
     return _first_of_equals(torch.cat(at_levels), every, depth)
@@ -234,8 +248,21 @@ def _rows_of_each(best: Tensor, ranked: Tensor, none: int, num_paths: int) -> Te
     return rows.sort(-1).values
 
 
-# From bounds of the values of each outcome at rows to what is maximized level by level.
-Compared: TypeAlias = Callable[[list[Tensor], list[Tensor], Tensor], Sequence[Tensor]]
+class Compared(Protocol):
+    """From bounds of each outcome at rows to what is maximized level by level.
+
+    `known` are the values of each outcome at measured points, where these are drawn.
+    """
+
+    def __call__(
+        self,
+        lower: list[Tensor],
+        upper: list[Tensor],
+        rows: Tensor,
+        known: list[Tensor] | None = None,
+    ) -> Sequence[Tensor]:
+        """The levels, `b x q` each."""
+        ...
 
 
 def _compared(
@@ -243,17 +270,33 @@ def _compared(
 ) -> Compared:
     """`levels` of rows, with their price."""
     if price is None:
-        return lambda lower, upper, rows: levels(lower, upper)
-    known = [path(price.measured) for path in paths]
-    attained = levels(known, known)[0].amax(-1)
+        return lambda lower, upper, rows, known=None: levels(lower, upper)
+    explained = [path(price.measured) for path in paths]
 
     def priced(
-        lower: list[Tensor], upper: list[Tensor], rows: Tensor
+        lower: list[Tensor],
+        upper: list[Tensor],
+        rows: Tensor,
+        known: list[Tensor] | None = None,
     ) -> Sequence[Tensor]:
         first, *rest = levels(lower, upper)
+        at_measured = explained if known is None else known
+        attained = levels(at_measured, at_measured)[0].amax(-1)
         return [price.worth(first, attained, rows), *rest]
 
     return priced
+
+
+def _best_measured(
+    levels: Levels, price: Price, paths: "Sequence[SamplePaths]"
+) -> Tensor:
+    """The measured points that may attain most, at most `NUM_CONTENDERS`."""
+    points = price.measured
+    if len(points) <= NUM_CONTENDERS:
+        return points
+    lower, upper = zip(*(path.bounds(points) for path in paths), strict=True)
+    most = levels([*lower], [*upper])[0].amax(0)
+    return points[most.topk(NUM_CONTENDERS).indices]
 
 
 def _of_all(
@@ -396,7 +439,8 @@ class SamplePaths:
     def _explained(self, X: Tensor, K: Tensor) -> Tensor:
         """What `k_S(x)` makes of the values, `k x q`."""
         f = self.beta @ K
-        return self.mean(X) + (f.to(X.dtype) if X.is_floating_point() else f)
+        X = X if X.is_floating_point() else X.to(f)
+        return self.mean(X) + f.to(X.dtype)
 
     def bounds(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """What values at `q x d` points are between, `k x q` each.
@@ -419,18 +463,22 @@ class SamplePaths:
     def joint(self, X: Tensor, numbers: Tensor) -> Tensor:
         """Values of `p` paths at `q x d` points, `p x q`, residuals drawn jointly.
 
-        The same each time. Cost: O(q^3 + q^2 m), and O(q^2) for each path.
+        The same each time for the same paths and points. Cost: O(q^3 + q^2 m), and
+        O(q^2) for each path.
         """
-        some = replace(self, beta=self.beta[numbers])
         if self.residual is None:
-            return some(X)
+            return self(X)[numbers]
+        some = replace(self, beta=self.beta[numbers])
         chol, spread, seed = self.residual
         K = self._covariance(X)
         values = some._explained(X, K)
         phi = torch.linalg.solve_triangular(chol, K, upper=False)
         Z = X.to(self.points) if X.is_floating_point() else X
         covariance = dense_covariance(self.kernel, Z).to(phi) - phi.mT @ phi
-        jitter = JITTER * float(prior_variance(self.kernel, Z).max())
+        largest = float(prior_variance(self.kernel, Z).max())
+        if largest == 0.0:
+            return values  # as at the origin of a linear kernel
+        jitter = JITTER * largest
         with warnings.catch_warnings():  # of equal rows it is singular
             warnings.simplefilter("ignore", category=NumericalWarning)
             root = psd_safe_cholesky(covariance, jitter=jitter, max_tries=MOST_TRIES)
@@ -489,7 +537,9 @@ def rounding(kernel: Kernel, points: Tensor, beta: Tensor) -> float:
 
 def has_random_features(covar_module: Kernel) -> bool:
     """Whether a kernel is one of those whose random Fourier features are known."""
-    return type(innermost(covar_module)) in (RBFKernel, MaternKernel)
+    while isinstance(covar_module, ScaleKernel):
+        covar_module = covar_module.base_kernel
+    return isinstance(covar_module, RBFKernel | MaternKernel)
 
 
 def _feature_map(covar_module: Kernel, dim: int, num_features: int) -> KernelFeatureMap:

@@ -81,6 +81,10 @@ def test_diagonals_batches_and_columns(kind):
     found = dense_covariance(kernel, X, Z)
     each = [dense_covariance(kernel, x, z) for x, z in zip(X, Z, strict=True)]
     torch.testing.assert_close(found, torch.stack(each))
+    batched = ScaleKernel(TanimotoKernel((2, 4), batch_shape=torch.Size([2]))).double()
+    torch.testing.assert_close(
+        prior_variance(batched, X[0]), batched(X[0], diag=True).expand(2, 4)
+    )
     diagonal = kernel(X, Z, diag=True)
     torch.testing.assert_close(diagonal, found.diagonal(dim1=-2, dim2=-1))
     torch.testing.assert_close(prior_variance(kernel, X), torch.ones(2, 4).double())

@@ -114,6 +114,11 @@ def test_what_becomes_bytes(bits: np.ndarray) -> None:
         counts.astype(int),
     ):
         assert as_bytes(values) is None
+    twice = sparse.coo_matrix(([200, 200], ([0, 0], [0, 0])), shape=(1, 2))
+    with pytest.raises(InputDataError, match="entry 400; need whole numbers"):
+        as_bytes(twice)
+    backwards = counts.astype(np.uint8)[::-1]
+    np.testing.assert_array_equal(as_bytes(backwards).numpy(), backwards)
     with pytest.raises(InputDataError, match=r"entry 0\.5; need whole numbers"):
         as_bytes(sparse.csr_matrix(counts / 18))
 

@@ -224,6 +224,53 @@ def test_levels_of_two_outcomes() -> None:
     assert set(chosen) == {int(mean.where(limit > 0, -torch.inf).argmax())}
 
 
+def test_a_pair_of_kernels_of_both_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path of features beside one with a residual, each with its own candidates."""
+    X, first = posterior_of("tanimoto")
+    kernel = RBFKernel().double().requires_grad_(False)
+    data = X[:12], X[:12].sum(-1).sin(), torch.full((12,), 0.5).double()
+    second = NystromPosterior.from_data(kernel, *data, X[:6])
+    monkeypatch.setattr(sample_paths, "NUM_CONTENDERS", 5)
+    seen = list[list[Tensor]]()
+
+    def levels(lower: list[Tensor], upper: list[Tensor]) -> list[Tensor]:
+        seen.append([(b - a).abs().max() for a, b in zip(lower, upper, strict=True)])
+        return [upper[0] + upper[1]]
+
+    with manual_seed(0):
+        chosen = path_maximizers(X, [first, second], 30, levels=levels)
+    assert len(set(chosen)) > 5
+    assert any(widths[0] > 0 for widths in seen)
+    assert all(widths[1] == 0 for widths in seen)
+
+
+def test_prices_compare_with_what_is_attained_on_the_same_path() -> None:
+    """The rule of costs on the very draws of each path, residuals included."""
+    X, posterior = posterior_of("tanimoto")
+    price = torch.ones(NUM).double()
+    price[::2] = 3.0
+    measured = X[:12]
+    with manual_seed(0):
+        chosen = path_maximizers(X, [posterior], 100, price=Price(price, measured))
+    with manual_seed(0):
+        paths = SamplePaths.draw(posterior, 100, 512)
+    f = paths.joint(torch.cat([X, measured]), torch.arange(100))
+    attained = f[:, NUM:].amax(-1, keepdim=True)
+    gain = f[:, :NUM] - attained
+    worth = torch.where(gain > 0, gain / price, gain * price)
+    assert chosen == worth.argmax(-1).tolist()
+
+
+def test_a_kernel_without_variance_at_a_point() -> None:
+    """A linear kernel is zero at the origin, and so are its paths."""
+    X = torch.zeros(3, 2).double()
+    noise = torch.full((3,), 0.5).double()
+    kernel = LinearKernel().double().requires_grad_(False)
+    posterior = NystromPosterior.from_data(kernel, X + 1, noise, noise, X[:1] + 1)
+    with manual_seed(0):
+        assert path_maximizers(X, [posterior], 4) == [0] * 4
+
+
 def test_prices_count() -> None:
     """Rows that cost a million times as much are left, whatever they gain."""
     X, posterior = posterior_of("tanimoto")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
+from gpytorch.means import LinearMean
 from rank_processes import ended_ranks
 from thread_ranks import together
 from torch import Tensor
@@ -21,7 +22,9 @@ from botorch_sparse.strategies import (
     BKB,
     GPUCB,
     SBPE,
+    Constraint,
     ExpectedImprovement,
+    Objective,
     RandomSearch,
     Strategy,
     ThompsonSampling,
@@ -174,6 +177,48 @@ def test_points_are_found_by_their_coordinates() -> None:
         batch = strategy.ask(4)
         strategy.tell(batch.X.float(), torch.ones(4))
         assert torch.equal(strategy.history.indices[-4:], batch.indices)
+
+
+@pytest.mark.parametrize("build", ["thompson", "bbkb"])
+def test_several_outcomes(build: str) -> None:
+    """As in float64, past the first points."""
+    cells = fingerprints("bits")
+    outcomes = [Objective("a"), Constraint("b", upper=2.0)]
+
+    def both(X: Tensor) -> Tensor:
+        return torch.stack([objective(X), X.double().sum(-1) / 4], dim=-1)
+
+    found = []
+    for form in (cells, torch.from_numpy(cells).double()):
+        options = {"covar_module": known_kernel("tanimoto"), "lam": 0.05}
+        strategy = BUILDS[build](form, outcomes=outcomes, seed=0, **options)
+        found.append(strategy.run(both, 24, progress=False).indices.tolist())
+    assert found[0] == found[1]
+
+
+def test_a_mean_that_looks_at_the_inputs() -> None:
+    cells = fingerprints("bits")
+    mean = LinearMean(D).double().requires_grad_(False)
+    found = []
+    for form in (cells, torch.from_numpy(cells).double()):
+        options = {"covar_module": known_kernel("tanimoto"), "lam": 0.05}
+        strategy = BUILDS["thompson"](form, mean_module=mean, seed=0, **options)
+        found.append(strategy.run(objective, 24, progress=False).indices.tolist())
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("build", ["thompson", "bbkb", "improvement"])
+def test_new_candidates_of_the_other_form(build: str) -> None:
+    """They are taken as the first ones were."""
+    cells = fingerprints("counts")
+    first, numbers = torch.from_numpy(cells).double(), cells[: ROWS // 2]
+    found = []
+    for form in (numbers, torch.from_numpy(numbers).double()):
+        strategy = BUILDS[build](first, seed=0)
+        strategy.tell(first[:30], objective(first[:30]))
+        strategy.set_candidates(form)
+        found.append(strategy.ask(3).indices.tolist())
+    assert found[0] == found[1]
 
 
 def test_states_and_frames() -> None:

@@ -175,6 +175,11 @@ class CandidateTable:
             InputDataError: See `of`.
         """
         check_kind("columns", columns, Mapping, "lists of values by label")
+        if isinstance(smiles, str) or not {*smiles} <= {*columns}:
+            raise InputDataError(
+                f"Got smiles={short_repr(smiles)}; need a list of columns, of "
+                f"{short_list(columns)}."
+            )
         if key is None:
             return cls._build(columns, None, (), smiles)
         if key not in columns:
@@ -326,6 +331,8 @@ class CandidateTable:
         need = "a DataFrame, or lists of values by label"
         check_kind("frame", frame, Container, need)
         labels = [spec.label for spec in self.columns]
+        if hasattr(frame, "reset_index") and {*labels} & {*frame.index.names}:
+            frame = frame.reset_index()  # molecules name the rows
         if missing := [label for label in labels if label not in frame]:
             raise InputDataError(
                 f"The columns {short_list(missing)} of the candidates are missing; got "
@@ -360,7 +367,10 @@ class CandidateTable:
             ]
             X = _matrix(other.columns, parts)
         names, columns = other.feature_names, other.columns
-        X = X.to(Z.device, Z.dtype) if isinstance(X, Tensor) else X.to(Z.device)
+        if isinstance(Z, Tensor):
+            X = X[:].to(Z.device, Z.dtype)
+        elif isinstance(X, CompactRows):
+            X = X.to(Z.device)
         return replace(self, X=X, feature_names=names, columns=columns)
 
     def frame(self, rows: Tensor | None = None) -> "DataFrame":

@@ -179,7 +179,9 @@ class TablePosterior(DomainPosterior):
         if joint is not None:
             weights = joint.preference.draw_weights(num_paths)
             spread = joint.preference.draw_spread(num_paths)
-            levels = partial(_levels_of_known, joint, posteriors, weights.to(X))
+            levels = partial(
+                _levels_of_known, joint, posteriors, weights.to(X.device, X.dtype)
+            )
         return path_maximizers(
             X,
             known,

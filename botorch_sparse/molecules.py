@@ -47,8 +47,8 @@ def canonical_smiles(smiles: Sequence[str], label: str = "smiles") -> list[str]:
         >>> canonical_smiles(["OCC", "C(O)C"])
         ['CCO', 'CCO']
     """
-    chem = _rdkit().Chem
     texts = _as_list(smiles, label)
+    chem = _rdkit().Chem
     names = {text: chem.MolToSmiles(mol) for text, mol in _checked(texts, label)}
     return [names[text] for text in texts]
 

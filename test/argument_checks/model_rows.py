@@ -393,6 +393,7 @@ OTHERS = [
     *arguments(partial(k.in_double, dtype=torch.float32), module=[*bad.KERNELS, None]),
     *arguments(partial(k.kernel_at, index=()), kernel=[*bad.KERNELS, None]),
     *arguments(partial(k.mixed_kernel, X, ROW), cat_dims=CAT_DIMS),
+    *arguments(k.TanimotoKernel, says="blocks", blocks=[(), (0,), (2.5,), ("a",)]),
     *arguments(partial(k.prior_variance, KERNEL), X=[[[0.0, 0.0]], "x"]),
     *arguments(partial(k.prior_variance, X=X), kernel=[*bad.KERNELS, None]),
     *arguments(partial(k.shrink_lengthscales, KERNEL), factor=[*bad.POSITIVE, 1.5]),

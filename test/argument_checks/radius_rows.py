@@ -148,6 +148,17 @@ OPTIM = [
     *arguments(
         partial(b.rule_of, "global-local"), says="local_bound", covariance=bad.CHOICE
     ),
+    *arguments(
+        partial(pools.CompactRows.from_packed, num_columns=9),
+        "CompactRows",
+        says="bytes|uint8",
+        packed=[X, [[1]], torch.ones(2, dtype=torch.uint8), X.to(torch.uint8)[:, :1]],
+    ),
+    *arguments(
+        partial(pools.CompactRows.from_packed, X.to(torch.uint8)),
+        "CompactRows",
+        num_columns=bad.WHOLE,
+    ),
     *anything(pools.NystromPool, says="candidates|X=", X=TABLE),
     *anything(
         partial(pools.ExactPool, covar_module=KERNEL, noise=0.1),

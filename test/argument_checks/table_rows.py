@@ -164,6 +164,17 @@ ROWS: list[Row] = [
         key=["a"],
         rows=["x", slice(0, 4, 2), 3, slice(20, 30)],
     ),
+    *arguments(
+        CandidateTable.from_smiles,
+        "CandidateTable.from_smiles",
+        smiles=["CCO", 3.0],
+    ),
+    *arguments(
+        partial(CandidateTable.from_columns, {"mol": ["CCO"]}),
+        "CandidateTable.from_columns",
+        says="smiles",
+        smiles=["mol", ["other"]],
+    ),
     *anything(
         CandidateTable.from_columns,
         "CandidateTable.from_columns",

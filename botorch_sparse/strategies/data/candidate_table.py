@@ -149,7 +149,7 @@ class CandidateTable:
         from botorch_sparse.molecules import canonical_smiles  # RDKit is an extra
 
         named = smiles if isinstance(smiles, Mapping) else {"smiles": smiles}
-        names = [canonical_smiles(as_list(v), str(k)) for k, v in named.items()]
+        names = [canonical_smiles(v, str(k)) for k, v in named.items()]
         keys: list[Hashable] = [*zip(*names, strict=False)]
         if len(names) == 1:
             keys = [*names[0]]

@@ -41,15 +41,16 @@ def is_thread_safe(*modules: Module) -> bool:
     way that changes settings of GPyTorch, and a module of one's own may do anything.
     """
     safe = (RBFKernel, MaternKernel, TanimotoKernel, ZeroMean, ConstantMean)
-    return all(type(_unscaled(module)) in safe for module in modules)
+    return all(type(unscaled(module)) in safe for module in modules)
 
 
 def compares_counts(kernel: Kernel) -> bool:
     """Whether a kernel compares whole numbers exactly, of bytes as well."""
-    return type(_unscaled(kernel)) is TanimotoKernel
+    return type(unscaled(kernel)) is TanimotoKernel
 
 
-def _unscaled(module: Module) -> Module:
+def unscaled(module: Module) -> Module:
+    """The module inside of those that scale it."""
     while type(module) is ScaleKernel:
         module = module.base_kernel
     return module

@@ -25,7 +25,7 @@ MOST_LEVELS = 32
 LARGEST_SUM = 2**24
 # The share of entries above which rows are multiplied as matrices.
 DENSE = 1 / 8
-NUM_COUNTS = 256  # that a byte can be
+BYTE_VALUES = 256
 
 
 class TanimotoKernel(Kernel):
@@ -177,13 +177,13 @@ def _sums_over_entries(rows: Tensor, points: Tensor) -> Tensor:
     entries, d = rows.numpy(), rows.shape[1]
     is_there = entries != 0
     place = np.flatnonzero(is_there)
-    code = place % d * NUM_COUNTS + entries.ravel()[place]
-    occurs = np.zeros(d * NUM_COUNTS, dtype=bool)
+    code = place % d * BYTE_VALUES + entries.ravel()[place]
+    occurs = np.zeros(d * BYTE_VALUES, dtype=bool)
     occurs[code] = True
     known = np.flatnonzero(occurs)
     line = np.cumsum(occurs, dtype=np.int32) - 1
-    counts = torch.from_numpy(known % NUM_COUNTS).to(points)
-    columns = torch.from_numpy(known // NUM_COUNTS)
+    counts = torch.from_numpy(known % BYTE_VALUES).to(points)
+    columns = torch.from_numpy(known // BYTE_VALUES)
     lines = points.mT.contiguous().index_select(0, columns)
     lines = torch.minimum(lines, counts.unsqueeze(-1))
     size = np.count_nonzero(is_there, axis=1)

@@ -5,6 +5,7 @@ GB in float64. Rows become float64 when they are read, some at a time.
 """
 
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -208,14 +209,12 @@ def as_bytes(values: Any) -> Tensor | None:
     if hasattr(values, "tocsr") and hasattr(values, "toarray"):
         return _of_sparse(values)
     if isinstance(values, np.ndarray) and values.dtype in (np.bool_, np.uint8):
-        import warnings
-
         with warnings.catch_warnings():  # that a map may be of a file to read alone
             warnings.simplefilter("ignore", UserWarning)
-            bytes_ = values.view(np.uint8)
-            if min(bytes_.strides, default=0) < 0:
-                bytes_ = bytes_.copy()
-            return torch.from_numpy(bytes_)
+            stored = values.view(np.uint8)
+            if min(stored.strides, default=0) < 0:
+                stored = stored.copy()
+            return torch.from_numpy(stored)
     if isinstance(values, Tensor) and values.dtype in (torch.bool, torch.uint8):
         return values.detach().view(torch.uint8)
     return None

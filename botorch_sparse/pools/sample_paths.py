@@ -31,14 +31,18 @@ from typing import NamedTuple, Protocol, TypeAlias
 import torch
 from botorch.exceptions import UnsupportedError
 from botorch.sampling.pathwise.features import KernelFeatureMap, gen_kernel_features
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from gpytorch.means import Mean
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 from botorch_sparse.kernels import dense_covariance, prior_variance
-from botorch_sparse.kernels.kernel_matrices import compares_counts, is_thread_safe
+from botorch_sparse.kernels.kernel_matrices import (
+    compares_counts,
+    is_thread_safe,
+    unscaled,
+)
 from botorch_sparse.kernels.lengthscales import innermost
 from botorch_sparse.pools.compact_rows import Rows, kernel_rows
 from botorch_sparse.pools.shard import ALL_ROWS, Ranks, SelectableRows, Shard
@@ -537,9 +541,7 @@ def rounding(kernel: Kernel, points: Tensor, beta: Tensor) -> float:
 
 def has_random_features(covar_module: Kernel) -> bool:
     """Whether a kernel is one of those whose random Fourier features are known."""
-    while isinstance(covar_module, ScaleKernel):
-        covar_module = covar_module.base_kernel
-    return isinstance(covar_module, RBFKernel | MaternKernel)
+    return isinstance(unscaled(covar_module), RBFKernel | MaternKernel)
 
 
 def _feature_map(covar_module: Kernel, dim: int, num_features: int) -> KernelFeatureMap:

@@ -22,11 +22,10 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.format import open_memmap
@@ -35,6 +34,8 @@ from torch import Tensor
 
 from benchmarks.paper_problems import text_columns
 from botorch_sparse.molecules import morgan_counts
+from botorch_sparse.pools import CompactRows
+from botorch_sparse.strategies import CandidateTable
 
 SIZE = 2048  # columns of a molecule
 FRAGMENTS = 100  # of each kind
@@ -48,31 +49,22 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
 CACHE /= "botorch_sparse"
 
 
-@dataclass(frozen=True, eq=False)
-class MoleculeProblem:
-    """Molecules, or sets of them, of which the best is looked for.
+class MoleculeProblem(NamedTuple):
+    """Molecules, or sets of them, of which the best is looked for."""
 
-    Attributes:
-        fingerprints: `A x d` counts, or `A x d / 8` bytes of bits.
-        blocks: Columns of each molecule of a row; they add up to `d`.
-        values: `A`, larger is better.
-        smiles: Columns of molecules as text, where they are kept.
-    """
-
-    fingerprints: NDArray[np.uint8]
-    blocks: tuple[int, ...]
-    values: NDArray[np.float64]
-    smiles: tuple[Sequence[str], ...] = ()
+    table: CandidateTable  # whose rows are counts, or bits eight to a byte
+    values: NDArray[np.float64]  # `A`, larger is better
 
     @property
-    def is_packed(self) -> bool:
-        """Whether fingerprints are bits, eight in a byte."""
-        return self.fingerprints.shape[-1] < sum(self.blocks)
+    def blocks(self) -> tuple[int, ...]:
+        """Columns of each molecule of a row."""
+        return tuple(block.stop - block.start for block in self.table.fingerprints)
 
     def counts(self, rows: Tensor | slice) -> NDArray[np.uint8]:
         """`n x d` counts or bits of some rows."""
-        held = self.fingerprints[rows if isinstance(rows, slice) else rows.numpy()]
-        return np.unpackbits(held, axis=-1) if self.is_packed else held
+        held = self.table.X
+        assert isinstance(held, CompactRows)
+        return held.entries(rows).numpy()
 
     def chunks(self, size: int) -> Iterator[NDArray[np.uint8]]:
         """The counts of all rows, in parts."""
@@ -107,9 +99,9 @@ def of_columns(
     smiles: Sequence[Sequence[str]], target: Sequence[str]
 ) -> MoleculeProblem:
     """Counts of one or several columns of molecules."""
-    counts = np.concatenate([morgan_counts(column, size=SIZE) for column in smiles], -1)
-    values = np.array(target, dtype=np.float64)
-    return MoleculeProblem(counts, (SIZE,) * len(smiles), values, tuple(smiles))
+    columns = {f"molecule {i}": column for i, column in enumerate(smiles)}
+    table = CandidateTable.from_columns(columns, smiles=[*columns])
+    return MoleculeProblem(table, np.array(target, dtype=np.float64))
 
 
 def enumerated() -> MoleculeProblem:
@@ -120,7 +112,8 @@ def enumerated() -> MoleculeProblem:
         smiles = [*products(FRAGMENTS)]
         held = _opened(bits, np.uint8, (num, SIZE // 8))
         compute(smiles, held, _opened(values, float, (num,)))
-    return MoleculeProblem(np.load(bits, mmap_mode="r"), (SIZE,), np.load(values))
+    table = CandidateTable.of(CompactRows.from_packed(bits, SIZE))
+    return MoleculeProblem(table, np.load(values))
 
 
 def _opened(path: Path, dtype: type, shape: tuple[int, ...]) -> NDArray[Any]:

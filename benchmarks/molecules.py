@@ -1,9 +1,10 @@
 """The best molecule of a table: ours beside what people use.
 
-Each run (problem, method, seed) chooses rows in batches of 20, each row at most once,
-in a process of its own, and is kept in a JSON file as soon as it is over; what is there
-is not run again, unless it is to be longer. Of molecules all methods see the same
-fingerprints. Tables print medians over seeds: the rank of the best row so far, 1 plus
+Each run (problem, method, seed) chooses 1,000 rows in batches of 20, of a million
+candidates in batches of 100, each row at most once. It has a process of its own, and is
+kept in a JSON file as soon as it is over; what is there is not run again, unless it is
+to be longer. All methods see the same fingerprints, which are made before their clock
+starts. Tables print medians over seeds: the rank of the best row so far, 1 plus
 the number of rows that are strictly better; the shares of the best rows that were
 found; CPU seconds of the method alone; peak memory of the process, which holds torch
 and the table too.
@@ -22,7 +23,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -34,18 +34,15 @@ from benchmarks.molecule_problems import PROBLEMS, MoleculeProblem, load_molecul
 from benchmarks.pool_tables import Proposer, asked, random_rows
 from benchmarks.pools import available
 from benchmarks.store import Record, Store, run_or_report
-from botorch_sparse.pools.compact_rows import CompactRows
 from botorch_sparse.strategies import (
     BBKB,
-    CandidateTable,
     ExpectedImprovement,
     Strategy,
     ThompsonSampling,
 )
 
-BATCH = 20
-TOTALS = {"lipophilicity": 300, "dye_lasers": 300, "enumerated": 1_000}
-AT = (100, 300, 1_000)
+TOTAL, AT = 1_000, (100, 300, 1_000)
+BATCH, LARGE_BATCH, LARGE = 20, 100, 100_000  # the second from so many rows on
 SHARES = (0.01, 0.001)  # of the rows, which are looked for
 EXACT = ("exact-ts", "exact-logei")  # with which CPU time is compared
 NEEDS = {"forest-ucb": "sklearn"}  # packages that a method needs
@@ -54,14 +51,9 @@ NEEDS = {"forest-ucb": "sklearn"}  # packages that a method needs
 def ours(
     problem: MoleculeProblem, seed: int, strategy: Callable[..., Strategy]
 ) -> Proposer:
-    """A strategy as a user builds it who has SMILES, or else fingerprints."""
-    X: Any = problem.fingerprints
-    if problem.smiles:
-        columns = {f"molecule {i}": text for i, text in enumerate(problem.smiles)}
-        X = CandidateTable.from_columns(columns, smiles=[*columns])
-    elif problem.is_packed:
-        X = CompactRows.from_packed(X, sum(problem.blocks))
-    return asked(strategy(X, unique=True, batch_size=BATCH, seed=seed))
+    """A strategy as a user builds it."""
+    batch = batch_size(problem)
+    return asked(strategy(problem.table, unique=True, batch_size=batch, seed=seed))
 
 
 Method = Callable[[MoleculeProblem, int], Proposer]
@@ -73,6 +65,11 @@ OURS: dict[str, Method] = {
 METHODS = OURS | PEERS
 
 
+def batch_size(problem: MoleculeProblem) -> int:
+    """Rows that are measured at a time."""
+    return BATCH if len(problem.values) < LARGE else LARGE_BATCH
+
+
 def execute(name: str, method: str, seed: int, total: int) -> Record:
     """One run: rows in their order, and what was found by them."""
     if method in NEEDS:
@@ -81,11 +78,12 @@ def execute(name: str, method: str, seed: int, total: int) -> Record:
     values = torch.from_numpy(problem.values)
     free = torch.ones(len(values), dtype=torch.bool)
     rows, seconds = torch.empty(0, dtype=torch.long), list[float]()
+    batch = batch_size(problem)
     with manual_seed(seed):
         with clock:
             propose = METHODS[method](problem, seed)
         while len(rows) < total:
-            q = min(BATCH, total - len(rows))
+            q = min(batch, total - len(rows))
             with clock:
                 if len(rows) == 0 and method in PEERS:
                     new = random_rows(free, q, torch.Generator().manual_seed(seed))
@@ -96,7 +94,7 @@ def execute(name: str, method: str, seed: int, total: int) -> Record:
             seconds.append(clock.cpu)
     ends = [at for at in AT if at < total] + [total]
     found = figures(problem.values, rows.numpy(), ends)
-    counts = [round(seconds[-(-end // BATCH) - 1], 2) for end in ends]
+    counts = [round(seconds[-(-end // batch) - 1], 2) for end in ends]
     return {"rows": rows.tolist(), "of": len(values), **found, "seconds": counts}
 
 
@@ -126,9 +124,8 @@ def run_all(store: Store, args: argparse.Namespace) -> None:
     methods = [m for m in args.methods if m not in NEEDS or find_spec(NEEDS[m])]
     for seed in range(args.seeds):
         for problem in available(args.problems, load_molecules):
-            total = args.total or TOTALS[problem]
             for method in methods:
-                key = key_of(problem, method, seed)
+                key, total = key_of(problem, method, seed), args.total
                 if key in store.records and length(store.records[key]) >= total:
                     continue
                 run, memory = in_fresh_process(execute, problem, method, seed, total)
@@ -238,7 +235,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--problems", nargs="*", choices=problems, default=problems)
     parser.add_argument("--methods", nargs="*", choices=methods, default=methods)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--total", type=int, help="evaluations; see TOTALS")
+    parser.add_argument("--total", type=int, default=TOTAL, help="evaluations")
     parser.add_argument("--store", type=Path, help="JSON file of the runs so far")
     parser.add_argument("--report", type=Path, help="only print this file")
     return parser.parse_args(arguments)

@@ -21,6 +21,8 @@ from benchmarks import molecule_peers, molecule_problems, molecules
 from benchmarks.molecule_problems import MoleculeProblem
 from benchmarks.molecules import BATCH, METHODS
 from benchmarks.store import Record, Store
+from botorch_sparse.pools import CompactRows
+from botorch_sparse.strategies import CandidateTable
 
 ROWS, TOTAL = 90, 50
 PARENTS = [
@@ -39,8 +41,9 @@ def small(*, is_packed: bool = False, blocks: int = 1) -> MoleculeProblem:
     problem = molecule_problems.of_columns(columns, list(map(str, values)))
     if not is_packed:
         return problem
-    bits = np.packbits(problem.fingerprints > 0, axis=-1)
-    return MoleculeProblem(bits, problem.blocks, problem.values)
+    bits = np.packbits(problem.counts(slice(None)) > 0, axis=-1)
+    rows = CompactRows.from_packed(bits, sum(problem.blocks))
+    return MoleculeProblem(CandidateTable.of(rows), problem.values)
 
 
 def executed(monkeypatch: Any, method: str, seed: int, **options: Any) -> Record:
@@ -251,9 +254,8 @@ def test_files_of_the_cache_are_read_again(tmp_path, monkeypatch):
     first = molecule_problems.enumerated()
     monkeypatch.delattr(molecule_problems, "compute")
     again = molecule_problems.enumerated()
-    assert first.is_packed and again.is_packed
     assert again.values == first.values == QED.qed(Chem.MolFromSmiles("CCO"))
-    np.testing.assert_array_equal(again.fingerprints, first.fingerprints)
+    assert isinstance(again.table.X, CompactRows) and again.table.X.is_packed
     counts = molecule_problems.morgan_counts(["CCO"])
     np.testing.assert_array_equal(again.counts(slice(None)), counts > 0)
 

@@ -19,6 +19,7 @@ FOLDER = Path(__file__).parent
 NAMES = (
     "find_the_best",
     "several_outcomes",
+    "molecules",
     "drop_in",
     "ten_thousand",
     "candidate_table",

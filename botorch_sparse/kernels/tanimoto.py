@@ -26,6 +26,8 @@ LARGEST_SUM = 2**24
 # The share of entries above which rows are multiplied as matrices.
 DENSE = 1 / 8
 BYTE_VALUES = 256
+# Of so few points it pays to look for the columns in which they have an entry.
+FEW_POINTS = 8
 
 
 class TanimotoKernel(Kernel):
@@ -144,6 +146,8 @@ def _sums_of_minima(x1: Tensor, x2: Tensor, total: Tensor) -> Tensor:
     """The sums of the smaller entries, `... x n x n'`; `total` are those of both."""
     most = _largest_level(x1, x2)
     exact = torch.float32 if most is not None else torch.float64
+    if most is not None and min(x1.shape[-2], x2.shape[-2]) <= FEW_POINTS:
+        return _sums_in_common(x1, x2).to(total)
     if _is_table(x2) and x1.dim() == 2:
         return _sums_over_entries(x2, x1.to(exact)).mT.to(total)
     if _is_table(x1) and x2.dim() == 2:
@@ -158,6 +162,14 @@ def _sums_of_minima(x1: Tensor, x2: Tensor, total: Tensor) -> Tensor:
             a, b = a.index_select(-1, columns), b.index_select(-1, columns)
         both = both + _at_least(a, level) @ _at_least(b, level).mT
     return both.to(total)
+
+
+def _sums_in_common(x1: Tensor, x2: Tensor) -> Tensor:
+    """The same where one side has few points: in the columns where these have any."""
+    fewer = x1 if x1.shape[-2] < x2.shape[-2] else x2
+    columns = (fewer.flatten(0, -2) != 0).any(0).nonzero().squeeze(-1)
+    a, b = x1.index_select(-1, columns), x2.index_select(-1, columns)
+    return _total(torch.minimum(a.unsqueeze(-2), b.unsqueeze(-3)))
 
 
 def _is_table(x: Tensor) -> bool:

@@ -8,7 +8,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -244,7 +244,7 @@ class Evaluation:
                 out[future] = id
                 future.add_done_callback(arrived.put)
             while out:
-                future = arrived.get()
+                future = _next(arrived)
                 try:
                     if not future.cancelled():
                         self._finish(out[future], future.result)
@@ -359,6 +359,18 @@ class Evaluation:
 def _cancel(out: dict[Future[list[float] | None], int]) -> None:
     for future in out:
         future.cancel()
+
+
+def _next(arrived: SimpleQueue[Future[list[float] | None]]) -> Future[Any]:
+    """The next that is done, looked for each second.
+
+    A wait without end misses a Ctrl-C that comes in the instant before it begins.
+    """
+    while True:
+        try:
+            return arrived.get(timeout=1.0)
+        except Empty:
+            continue
 
 
 def evaluate_one(

@@ -1,4 +1,4 @@
-r"""The candidates where sample paths of a Nystrom posterior are largest.
+r"""Sample paths of a Nystrom posterior.
 
 **Kernels with random Fourier features.** A draw `g` of the prior by them becomes one of
 the posterior by an update at the inducing points ([Wilson2020]_, [VakiliMPD2021]_
@@ -16,17 +16,14 @@ first is drawn exactly by `m` weights:
 .. math:: f(x) = c(x) + k_S(x)^\top L^{-\top} z + e(x), \qquad
     e \sim GP(0, k - k_S^\top K_{SS}^{-1} k_S).
 
-The residual `e` is drawn jointly, with all its covariances, at the candidates of each
-path that are the best at `NUM_DEVIATIONS` residual standard deviations above the first
-part: `NUM_CONTENDERS` of them, one of which is chosen. On a table of no more candidates
-the maximizers are those of the dense posterior.
+The residual `e` is drawn jointly, with all its covariances, at some candidates; see
+`botorch_sparse.pools.path_maximizers`.
 """
 
 import copy
 import warnings
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple
 
 import torch
 from botorch.exceptions import UnsupportedError
@@ -38,318 +35,20 @@ from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 from botorch_sparse.kernels import dense_covariance, prior_variance
-from botorch_sparse.kernels.kernel_matrices import (
-    compares_counts,
-    is_thread_safe,
-    unscaled,
-)
+from botorch_sparse.kernels.kernel_matrices import unscaled
 from botorch_sparse.kernels.lengthscales import innermost
-from botorch_sparse.pools.compact_rows import Rows, kernel_rows
-from botorch_sparse.pools.shard import ALL_ROWS, Ranks, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.posteriors.threads import FEATURE, KERNEL_ENTRY, for_each
-
-# From lower and upper bounds of `b x q` values of each outcome, which are equal where
-# values are known, to the best of what is maximized, `b x q` level by level.
-Levels: TypeAlias = Callable[[list[Tensor], list[Tensor]], Sequence[Tensor]]
+from botorch_sparse.posteriors.threads import FEATURE, KERNEL_ENTRY
 
 NUM_FEATURES = 512
-# Candidates at a time, whose covariances and features fit the cache.
-ROWS = 2048
 # Rounding of a path, in prior standard deviations, below which covariances are float32:
 # half of what 512 random features leave open.
 TOLERANCE = 0.02
-# Candidates of a path at which its residual is drawn, and what they are chosen by.
-NUM_CONTENDERS, NUM_DEVIATIONS = 512, 3.0
+# Of the residual, above and below what is known of a path.
+NUM_DEVIATIONS = 3.0
 # What is added to a residual's singular covariance, of the prior variance; ten times as
 # much with each further try.
 JITTER, MOST_TRIES = 1e-10, 8
-
-
-def upper_bounds(lower: list[Tensor], upper: list[Tensor]) -> list[Tensor]:
-    """What paths of one outcome maximize; see `Levels`."""
-    return upper
-
-
-class Price(NamedTuple):
-    """What candidates cost, and the measured points, which paths improve on."""
-
-    of_rows: Tensor  # `A` positive numbers
-    measured: Tensor  # `n x d` of them, at least one
-
-    def worth(self, f: Tensor, attained: Tensor, rows: Tensor) -> Tensor:
-        """What is maximized, `b x q`: gains divided by the price, losses times it.
-
-        Args:
-            f: `b x q` values.
-            attained: `b` largest values at measured points. Minus infinity leaves a
-                path's values as they are.
-            rows: `q` rows.
-        """
-        known = attained.unsqueeze(-1)
-        gain, price = f - known, self.of_rows[rows].to(f)
-        worth = torch.where(gain > 0, gain / price, gain * price)
-        return worth.where(known > -torch.inf, f)
-
-
-@torch.no_grad()
-def path_maximizers(
-    X: Rows,
-    posteriors: Sequence[NystromPosterior],
-    num_paths: int,
-    selectable: SelectableRows = ALL_ROWS,
-    *,
-    levels: Levels = upper_bounds,
-    spread: Tensor | None = None,
-    price: Price | None = None,
-    num_features: int = NUM_FEATURES,
-    chunk_size: int = ROWS,
-    shard: Shard | None = None,
-) -> list[int]:
-    """One candidate for each of some sample paths, in one pass over `A x d` candidates.
-
-    Randomness is torch's own: call it within `manual_seed`. Ranks that share a table
-    draw the same paths. Posteriors are unbatched, of any kernel. Where each candidate
-    is chosen only once, a path whose maximizer is taken gives the best of what is left,
-    and there may be fewer candidates than paths. Cost, times the number of posteriors:
-    O(A (m + F)) for each path, O(A d (m + F)) for all, with `F` random features; O(A)
-    memory. A kernel without random features has F = 0, O(A m^2) for the residual's
-    variances, and O(c^3 + c^2 m) for each path with `c` candidates that have it drawn.
-
-    Args:
-        X: The candidates.
-        posteriors: One for each outcome.
-        num_paths: `b`, of each posterior.
-        selectable: Which candidates may be chosen.
-        levels: From bounds of the `b x q` values of each outcome to what is maximized,
-            `b x q`: the first level, and among candidates where it is minus infinity
-            the next one. By default the values of one outcome.
-        spread: `b` factors of how far paths are from the means; 1 by default.
-        price: What candidates cost, which the first level is compared by.
-        num_features: Random features of each prior.
-        chunk_size: Candidates at a time.
-        shard: The part of a table that ranks share.
-    """
-    shard = Shard(len(X)) if shard is None else shard
-    paths = [
-        SamplePaths.draw(each, num_paths, num_features, spread=spread)
-        for each in posteriors
-    ]
-    zero = [X.new_zeros(num_paths, 1) for _ in paths]
-    num_levels = len(levels(zero, zero))
-    compared = _compared(levels, price, paths)
-    depth = num_paths if selectable.once else 1
-    is_drawn = all(path.residual is None for path in paths)
-    taken_by = _least_exact(paths)
-    kept = depth if is_drawn else max(depth, NUM_CONTENDERS)
-    shape = (num_levels, num_paths, kept)
-    # Minus infinity where excluded.
-    closed = shard.selectable(selectable).mean(X.new_zeros(len(X)))
-    tops: list[tuple[Tensor, Tensor]] = []  # one for each thread
-
-    def make_worker() -> Callable[[int], None]:
-        best = X.new_full(shape, -torch.inf)
-        ranked = torch.zeros(shape, dtype=torch.long, device=X.device)
-        tops.append((best, ranked))
-
-        def take(start: int) -> None:
-            rows = torch.arange(start, min(start + chunk_size, len(X)), device=X.device)
-            # Always as many rows: products of one shape round alike.
-            num = min(chunk_size, shard.num_rows)
-            whole = torch.cat([rows, rows[-1:].expand(num - len(rows))])
-            Z = kernel_rows(taken_by, X, whole)
-            index = (rows + shard.start).expand(num_paths, -1)
-            bounds = [path.bounds(Z) for path in paths]
-            upper = [high[:, : len(rows)] for _, high in bounds]
-            lower = upper
-            if not is_drawn:
-                lower = [low[:, : len(rows)] for low, _ in bounds]
-            levels_here = compared(lower, upper, rows)
-            for f, top, at in zip(levels_here, best, ranked, strict=True):
-                found, order = largest(torch.cat([top, f + closed[rows]], -1), kept)
-                at.copy_(torch.cat([at, index], dim=-1).gather(-1, order))
-                top.copy_(found)
-                if X.is_cpu and bool(top[:, -1].isfinite().all()):
-                    break  # no candidate of a later level will be chosen
-
-        return take
-
-    num_inducing = sum(len(each.inducing_points) for each in posteriors)
-    entry = KERNEL_ENTRY * num_inducing + FEATURE * num_features * len(paths)
-    is_shared = X.is_cpu and all(is_thread_safe(p.kernel, p.mean) for p in paths)
-    work = len(X) * entry if is_shared else 0
-    for_each(range(0, len(X), chunk_size), work, make_worker)
-    best, ranked = _of_all(tops, shard.ranks, kept)
-    if not is_drawn:
-        measured = None if price is None else _best_measured(levels, price, paths)
-        best, ranked = _drawn(X, paths, compared, best, ranked, shard, depth, measured)
-    by_path = (
-        part.reshape(num_levels, num_paths, -1).movedim(0, 1).flatten(1).tolist()
-        for part in (best, ranked)  # level by level for each path
-    )
-    return _choose(*by_path, is_once=selectable.once)
-
-
-def _drawn(
-    X: Rows,
-    paths: "Sequence[SamplePaths]",
-    compared: "Compared",
-    best: Tensor,
-    ranked: Tensor,
-    shard: Shard,
-    depth: int,
-    measured: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """The same with residuals drawn at each path's candidates that are left.
-
-    `l b x kept` levels at their bounds, and rows. Returns `l b x depth`. With prices,
-    paths are drawn at the `n x d` measured points as well.
-    """
-    rows = _rows_of_each(best, ranked, shard.num_rows, len(paths[0].beta))
-    values = best.new_zeros(len(paths), *rows.shape)
-    known = None
-    if measured is not None:
-        known = best.new_zeros(len(paths), len(rows), len(measured))
-    # Of a small table all paths have the same.
-    each, which = rows.unique(dim=0, return_inverse=True)
-    for i, here in enumerate(each):
-        here, numbers = here[here < shard.num_rows], (which == i).nonzero().squeeze(-1)
-        if not len(here):
-            continue  # nothing may be chosen
-        Z = shard.at(X, here)
-        if measured is not None:
-            Z = torch.cat([Z, measured.to(Z)])
-        elif kernel_rows(_least_exact(paths), X, here[:0]).dtype == torch.uint8:
-            Z = Z.to(torch.uint8)
-        for outcome, path in enumerate(paths):
-            f = path.joint(Z, numbers)
-            values[outcome, numbers, : len(here)] = f[:, : len(here)]
-            if known is not None:
-                known[outcome, numbers] = f[:, len(here) :]
-    is_there, drawn = rows < shard.num_rows, [*values]
-    attained = None if known is None else [*known]
-    levels = compared(drawn, drawn, rows.where(is_there, 0), attained)
-    at_levels = [level.where(is_there, -torch.inf) for level in levels]
-    every = rows.repeat(len(at_levels), 1)
-    return _first_of_equals(torch.cat(at_levels), every, depth)
-
-
-def _least_exact(paths: "Sequence[SamplePaths]") -> Kernel:
-    """A kernel that takes bytes only if all do."""
-    kernels = [path.kernel for path in paths]
-    return next((k for k in kernels if not compares_counts(k)), kernels[0])
-
-
-def _rows_of_each(best: Tensor, ranked: Tensor, none: int, num_paths: int) -> Tensor:
-    """The rows of each path in all levels, `b x l kept`, ascending; `none` at the end.
-
-    A row that is in two levels comes once, and what is not selectable does not.
-    """
-    rows = ranked.where(best > -torch.inf, none)
-    rows = rows.unflatten(0, (-1, num_paths)).movedim(0, 1).flatten(1).sort(-1).values
-    is_again = rows[:, 1:] == rows[:, :-1]
-    rows[:, 1:] = rows[:, 1:].where(~is_again, none)
-    return rows.sort(-1).values
-
-
-class Compared(Protocol):
-    """From bounds of each outcome at rows to what is maximized level by level.
-
-    `known` are the values of each outcome at measured points, where these are drawn.
-    """
-
-    def __call__(
-        self,
-        lower: list[Tensor],
-        upper: list[Tensor],
-        rows: Tensor,
-        known: list[Tensor] | None = None,
-    ) -> Sequence[Tensor]:
-        """The levels, `b x q` each."""
-        ...
-
-
-def _compared(
-    levels: Levels, price: Price | None, paths: "Sequence[SamplePaths]"
-) -> Compared:
-    """`levels` of rows, with their price."""
-    if price is None:
-        return lambda lower, upper, rows, known=None: levels(lower, upper)
-    explained = [path(price.measured) for path in paths]
-
-    def priced(
-        lower: list[Tensor],
-        upper: list[Tensor],
-        rows: Tensor,
-        known: list[Tensor] | None = None,
-    ) -> Sequence[Tensor]:
-        first, *rest = levels(lower, upper)
-        at_measured = explained if known is None else known
-        attained = levels(at_measured, at_measured)[0].amax(-1)
-        return [price.worth(first, attained, rows), *rest]
-
-    return priced
-
-
-def _best_measured(
-    levels: Levels, price: Price, paths: "Sequence[SamplePaths]"
-) -> Tensor:
-    """The measured points that may attain most, at most `NUM_CONTENDERS`."""
-    points = price.measured
-    if len(points) <= NUM_CONTENDERS:
-        return points
-    lower, upper = zip(*(path.bounds(points) for path in paths), strict=True)
-    most = levels([*lower], [*upper])[0].amax(0)
-    return points[most.topk(NUM_CONTENDERS).indices]
-
-
-def _of_all(
-    tops: list[tuple[Tensor, Tensor]], ranks: Ranks, depth: int
-) -> tuple[Tensor, Tensor]:
-    """The largest values that all threads and ranks found, and their rows.
-
-    `l b x depth` each, from `l x b x depth` of each thread.
-    """
-    best, ranked = (
-        torch.cat(part, dim=-1).flatten(0, 1) for part in zip(*tops, strict=True)
-    )
-    best, ranked = _first_of_equals(best, ranked, depth)
-    best = torch.cat([*ranks.stack(best)], dim=-1)
-    ranked = torch.cat([*ranks.stack(ranked)], dim=-1)
-    return _first_of_equals(best, ranked, depth)
-
-
-def _first_of_equals(values: Tensor, rows: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-    """The largest values and their rows, `k x depth`; of equal ones the first rows."""
-    rows, order = rows.sort(dim=-1)
-    values = values.gather(-1, order)
-    values, order = values.sort(dim=-1, descending=True, stable=True)
-    return values[:, :depth], rows.gather(-1, order[:, :depth])
-
-
-def largest(values: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-    """The largest of each row with their places; the first of equal ones."""
-    best, order = values.topk(min(depth + 1, values.shape[-1]))
-    is_tied = (best[:, 1:] == best[:, :-1]) & best[:, 1:].isfinite()
-    # `topk` takes any of them; the host would wait for a device to say so.
-    if not values.is_cpu or bool(is_tied.any()):
-        best, order = values.sort(dim=-1, descending=True, stable=True)
-    return best[:, :depth], order[:, :depth]
-
-
-def _choose(
-    values: list[list[float]], ranked: list[list[int]], *, is_once: bool
-) -> list[int]:
-    """The first of each path, of those not taken where each is chosen once."""
-    chosen: list[int] = []
-    taken: set[int] = set()
-    for path, candidates in zip(values, ranked, strict=True):
-        for value, index in zip(path, candidates, strict=True):
-            if value > -torch.inf and not (is_once and index in taken):
-                chosen.append(index)
-                taken.add(index)
-                break
-    return chosen
 
 
 class Residual(NamedTuple):
@@ -425,6 +124,12 @@ class SamplePaths:
             points, beta = points.float(), beta.float()
         coarse = _FourierFeatures(*(part.float() for part in prior))
         return cls(posterior.mean_module, kernel, coarse, center, points, beta)
+
+    @property
+    def work(self) -> int:
+        """What values at a point take, in the units of `for_each`."""
+        num_features = 0 if self.prior is None else len(self.prior.frequencies)
+        return KERNEL_ENTRY * len(self.points) + FEATURE * num_features
 
     def __call__(self, X: Tensor) -> Tensor:
         """Values at `q x d` points, `k x q`."""

@@ -30,7 +30,7 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
     kernel is a `RBFKernel` or a `MaternKernel`, in a `ScaleKernel` or not. With a table
     any other positive definite kernel will do: what inducing points explain is drawn by
     their weights, and what they leave is drawn jointly where a path may be largest; see
-    `botorch_sparse.pools.sample_paths`.
+    `botorch_sparse.pools.path_maximizers`.
 
     Use it to find the best candidate with batches of a size of your own; `BBKB` where
     cumulative regret counts, for which its batches carry a guarantee. The regret of

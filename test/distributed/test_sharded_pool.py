@@ -22,7 +22,7 @@ from botorch_sparse.kernels import TanimotoKernel
 from botorch_sparse.pools import sample_paths
 from botorch_sparse.pools.device_batch import EagerBatch
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY, NystromPool
-from botorch_sparse.pools.sample_paths import path_maximizers
+from botorch_sparse.pools.path_maximizers import path_maximizers
 from botorch_sparse.pools.shard import ALL_ROWS, RANK_TILE, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
 

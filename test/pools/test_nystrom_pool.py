@@ -31,7 +31,7 @@ from botorch_sparse.pools.embedding import (
     Embedding,
 )
 from botorch_sparse.pools.nystrom_pool import InducingOrder, greedy_order
-from botorch_sparse.pools.sample_paths import path_maximizers
+from botorch_sparse.pools.path_maximizers import path_maximizers
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows
 from botorch_sparse.pools.table_batch import LocalSums
 from botorch_sparse.posteriors import NystromPosterior

@@ -20,8 +20,9 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from botorch_sparse.kernels import TanimotoKernel
-from botorch_sparse.pools import sample_paths
-from botorch_sparse.pools.sample_paths import Price, SamplePaths, path_maximizers
+from botorch_sparse.pools import path_maximizers as search
+from botorch_sparse.pools.path_maximizers import Price, path_maximizers
+from botorch_sparse.pools.sample_paths import NUM_DEVIATIONS, SamplePaths
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies import BBKB, BKB, GPUCB, SBPE, ThompsonSampling
@@ -130,7 +131,7 @@ def test_means_variances_and_covariances(name: str) -> None:
     spread = (variance.outer(variance) + covariance.square()) / size
     assert ((F.mT.cov() - covariance).abs() < 6.0 * spread.sqrt()).all()
     lower, upper = paths.bounds(points)
-    residual = sample_paths.NUM_DEVIATIONS * (F - paths(points)).std(0)
+    residual = NUM_DEVIATIONS * (F - paths(points)).std(0)
     torch.testing.assert_close((upper - lower)[0] / 2, residual, rtol=0.1, atol=1e-6)
 
 
@@ -151,7 +152,7 @@ def test_few_contenders_do_where_the_residual_is_small(
     known = posterior.features(X).square().sum(-1) > 0.6
     table, (mean, covariance) = X[known], dense_moments(X, posterior)
     theirs = dense_frequencies(mean[known], covariance[known][:, known])
-    monkeypatch.setattr(sample_paths, "NUM_CONTENDERS", len(table) // 2)
+    monkeypatch.setattr(search, "NUM_CONTENDERS", len(table) // 2)
     with manual_seed(0):
         chosen = path_maximizers(table, [posterior], DRAWS)
     assert len(table) > 12
@@ -160,7 +161,8 @@ def test_few_contenders_do_where_the_residual_is_small(
 
 def test_contenders_have_the_largest_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     X, posterior = posterior_of("tanimoto")
-    monkeypatch.setattr(sample_paths, "NUM_CONTENDERS", 5)
+    monkeypatch.setattr(search, "NUM_CONTENDERS", 5)
+    monkeypatch.setattr(search, "MOST_JOINT", 0)  # each path by itself
     with manual_seed(0):
         paths = SamplePaths.draw(posterior, 30, 512)
     monkeypatch.setattr(SamplePaths, "draw", lambda *_, **__: paths)
@@ -168,6 +170,36 @@ def test_contenders_have_the_largest_bounds(monkeypatch: pytest.MonkeyPatch) -> 
     chosen = path_maximizers(X, [posterior], 30)
     assert all(row in best for row, best in zip(chosen, upper, strict=True))
     assert len(set(chosen)) > 5
+
+
+@pytest.mark.parametrize("most", [5, 2048])
+def test_few_contenders_of_all_paths_are_drawn_together(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All paths at all of them, by one factor; of more, each path at its own."""
+    X, posterior = posterior_of("tanimoto")
+    monkeypatch.setattr(search, "NUM_CONTENDERS", 5)
+    monkeypatch.setattr(search, "MOST_JOINT", most)
+    with manual_seed(0):
+        paths = SamplePaths.draw(posterior, 30, 512)
+    monkeypatch.setattr(SamplePaths, "draw", lambda *_, **__: paths)
+    upper = paths.bounds(X)[1].topk(5).indices
+    calls, joint = list[tuple[int, int]](), SamplePaths.joint
+
+    def counted(self: SamplePaths, Z: Tensor, numbers: Tensor) -> Tensor:
+        calls.append((len(Z), len(numbers)))
+        return joint(self, Z, numbers)
+
+    monkeypatch.setattr(SamplePaths, "joint", counted)
+    chosen = path_maximizers(X, [posterior], 30)
+    every = upper.unique()
+    assert 5 < len(every) < NUM
+    if most == 5:
+        assert {num for num, _ in calls} == {5} and sum(b for _, b in calls) == 30
+        return
+    assert calls == [(len(every), 30)]
+    values = joint(paths, X[every], torch.arange(30))
+    assert chosen == every[values.argmax(-1)].tolist()
 
 
 @pytest.mark.parametrize("once", [False, True])
@@ -230,7 +262,7 @@ def test_a_pair_of_kernels_of_both_kinds(monkeypatch: pytest.MonkeyPatch) -> Non
     kernel = RBFKernel().double().requires_grad_(False)
     data = X[:12], X[:12].sum(-1).sin(), torch.full((12,), 0.5).double()
     second = NystromPosterior.from_data(kernel, *data, X[:6])
-    monkeypatch.setattr(sample_paths, "NUM_CONTENDERS", 5)
+    monkeypatch.setattr(search, "NUM_CONTENDERS", 5)
     seen = list[list[Tensor]]()
 
     def levels(lower: list[Tensor], upper: list[Tensor]) -> list[Tensor]:

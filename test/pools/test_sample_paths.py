@@ -13,7 +13,7 @@ from gpytorch.means import ConstantMean
 from scipy.stats import chi2
 
 from botorch_sparse.pools import sample_paths
-from botorch_sparse.pools.sample_paths import path_maximizers
+from botorch_sparse.pools.path_maximizers import largest, path_maximizers
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.factorization import factorize_inducing_covariance
@@ -300,7 +300,7 @@ def test_the_exponential_kernel_stays_in_float64() -> None:
 def test_the_first_of_equal_values_is_taken(depth: int) -> None:
     low = -torch.inf
     values = torch.tensor([[1.0] * 40, [0.0, 2.0, low, 2.0] * 10, [low] * 39 + [1.0]])
-    best, order = sample_paths.largest(values, depth)
+    best, order = largest(values, depth)
     assert order[0].tolist() == [*range(depth)]
     assert order[1].tolist() == [1, 3, 5, 7, 9][:depth]
     assert order[2, 0] == 39 and torch.equal(best, values.gather(-1, order))

@@ -9,7 +9,8 @@ from botorch.utils.sampling import manual_seed
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from torch import Tensor
 
-from botorch_sparse.pools.sample_paths import Price, SamplePaths, path_maximizers
+from botorch_sparse.pools.path_maximizers import Price, path_maximizers
+from botorch_sparse.pools.sample_paths import SamplePaths
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies import BBKB, Constraint, Objective, ThompsonSampling
 

@@ -16,7 +16,7 @@ from botorch_sparse.batching.rules import ContinueFunction, Rule, always_continu
 from botorch_sparse.pools.compact_rows import variance_of
 from botorch_sparse.pools.exact_pool import ExactPool
 from botorch_sparse.pools.nystrom_pool import NystromPool
-from botorch_sparse.pools.sample_paths import (
+from botorch_sparse.pools.path_maximizers import (
     Price,
     path_maximizers,
     upper_bounds,

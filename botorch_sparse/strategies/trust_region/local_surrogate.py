@@ -9,7 +9,7 @@ import torch
 from botorch.utils.sampling import manual_seed
 from torch import Tensor
 
-from botorch_sparse.pools.sample_paths import path_maximizers
+from botorch_sparse.pools.path_maximizers import path_maximizers
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean

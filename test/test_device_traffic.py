@@ -247,6 +247,7 @@ OPERATIONS: dict[str, tuple[Operation, Cost]] = {
 }
 
 
+@pytest.mark.one_in(2)
 @needs_simulation
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_no_operation_costs_more_than_its_limit(name):

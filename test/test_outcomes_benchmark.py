@@ -77,7 +77,7 @@ def test_methods_run_where_they_can():
     assert ("constraint", "qlognparego") not in CASES
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.filterwarnings("ignore")  # of the peers' own libraries
 @pytest.mark.parametrize("problem, method", CASES)
 def test_a_method_repeats_its_seed(problem, method, monkeypatch):

@@ -53,7 +53,7 @@ def test_schedule_by_hand(num_evaluations, dim, quarters):
     assert factor == pytest.approx(0.5 ** (quarters / 4), rel=1e-15)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("dim", [1, 3])
 @pytest.mark.parametrize("growth", [0.0, 0.2, 0.39])
 def test_few_steps_just_below_the_smooth_schedule(growth, dim):

@@ -127,7 +127,7 @@ def test_analyses_and_predictions(make_client, attach, evaluate, fast):
     assert np.isfinite(mean) and sem > 0
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @NO_THRESHOLDS
 @pytest.mark.parametrize(
     ("objective", "constraints"), [("f, -g", ["h <= 3.0"]), ("f", ["h <= 3.0"])]

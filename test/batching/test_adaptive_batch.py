@@ -87,7 +87,7 @@ def continuous(step: int = 2, **tkwargs: Any) -> SparseSingleTaskGP:
     return model.eval()
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("rule", [*RULES, "exact"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_choices_are_the_dense_greedy_batch(

@@ -95,7 +95,7 @@ def start(
     return ChoiceBatch(ucb, rule, ucb.frozen, problem.X.to(**kw))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("view", ["pool", "acquisition"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", list(RULES))
@@ -193,7 +193,7 @@ def test_a_lazy_batch_ends_where_an_eager_one_does(kind: LocalBound) -> None:
     assert 1 < np.median(sizes) < 200
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("kind", LOCAL)
 def test_a_batch_that_is_large_enough_ends_by_the_sum_rule(kind: LocalBound) -> None:
     """The longer of the sum rule's batch and the local one's first points."""

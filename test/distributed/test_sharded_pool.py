@@ -80,7 +80,7 @@ ELSEWHERE += [(4, False, RULES[0], MAX_MEMORY), (3, False, RULES[1], 0)]
 ELSEWHERE += [(1, False, RULES[2], MAX_MEMORY)]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @sweep("size, screened, rule, max_memory", CASES, ELSEWHERE)
 def test_batches_have_the_same_bits(
     size: int,

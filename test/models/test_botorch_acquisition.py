@@ -265,7 +265,7 @@ ACQUISITIONS: dict[str, tuple[Any, Callable[[Any], AcquisitionFunction], int]] =
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", ACQUISITIONS)
 def test_acquisition_functions_have_the_values_of_the_exact_gp(name):
     build, acquisition, q = ACQUISITIONS[name]

@@ -124,7 +124,7 @@ def test_fit_and_posterior(kind, batch, m, fixed_noise, transforms, tkwargs):
     close(noisy, model.posterior(X).variance + given, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @both_regimes
 @all_noises
 @few_shapes

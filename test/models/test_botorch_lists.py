@@ -72,7 +72,7 @@ def samplers() -> ListSampler:
     return ListSampler(*(IIDNormalSampler(Size([4]), seed=seed) for seed in (0, 1)))
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @SIZES
 @pytest.mark.parametrize("sequential", [True, False])
 @pytest.mark.parametrize("outcome", OUTCOMES)

@@ -37,7 +37,7 @@ def saas(request, monkeypatch):
     return Replaced
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(("noise", "tau"), [(None, None), (None, 0.1), (0.01, None)])
 def test_sparse_axes(noise, tau, saas):
     """`test_get_saas_model`: one input plays a role, whatever the units are."""

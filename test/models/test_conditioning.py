@@ -43,7 +43,7 @@ def new_data(
     return X, Y, {"noise": Yvar} if fixed_noise else {}
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("num_outputs", [1, 2])
 @pytest.mark.parametrize("fixed_noise", [False, True])

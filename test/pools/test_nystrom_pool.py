@@ -146,7 +146,7 @@ def uniform_problem(num_inducing: int) -> tuple[Tensor, NystromPosterior]:
     return X, NystromPosterior.from_data(kernel, X[:120], Y, noise, X[:num_inducing])
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("max_memory", [0, 2**30])
 @pytest.mark.usefixtures("screened_at_any_size")

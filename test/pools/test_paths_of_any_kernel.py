@@ -327,7 +327,7 @@ STRATEGIES = {
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("name", ["tanimoto", "blocks", "product", "categories"])
 def test_strategies_take_any_kernel(strategy: str, name: str) -> None:

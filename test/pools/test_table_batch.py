@@ -137,7 +137,7 @@ def test_all_batches_are_dense(
         follow(state, dense, multiplier, steps, 1e-7, pending)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("once", [False, True], ids=["repeats", "once"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_may_be_chosen(kind: str, once: bool, tkwargs: dict[str, Any]) -> None:

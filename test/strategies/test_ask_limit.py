@@ -39,7 +39,7 @@ def started(name: str) -> Strategy:
     return strategy
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", CASES)
 def test_a_batch_that_is_cut_by_the_clock(
     name: str, monkeypatch: pytest.MonkeyPatch

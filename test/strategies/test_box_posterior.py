@@ -56,7 +56,7 @@ def test_initial_points() -> None:
     assert len(BBKB(bounds=bounds).ask()) == 12
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("mean_module", [ZeroMean(), None], ids=repr)
 @pytest.mark.parametrize("name", KNOWN)
 def test_posterior_and_choice_are_dense(name: str, mean_module: Mean | None) -> None:
@@ -189,7 +189,7 @@ def test_fits_see_few_points_with_all_their_evaluations(monkeypatch: Any) -> Non
 
 
 # BoTorch hands all options to SciPy, those of its sampler too.
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.filterwarnings("ignore:Unknown solver options")
 @pytest.mark.parametrize(
     "name", ["bbkb-global-local", "bbkb-inferred", "thompson", "random"]

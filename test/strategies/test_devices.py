@@ -53,7 +53,7 @@ def choices_on_cpu(domain: str, name: str, dtype: torch.dtype) -> Tensor:
     return strategy.run(f, 20, progress=False).indices
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("domain, name", TABLE_CASES)
 def test_tables(domain: str, name: str, tkwargs: dict[str, Any]) -> None:
     """A run that was interrupted on the device chooses what the CPU chooses."""
@@ -163,7 +163,7 @@ def assert_data_stay(strategy: Strategy, tkwargs: dict[str, Any]) -> None:
         assert train_X.dtype == torch.float64 and train_X.device == X.device
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("domain, name", BOX_CASES)
 def test_boxes(domain: str, name: str, double: dict[str, Any]) -> None:
     """Points are close to those that the same steps lead to on the CPU."""

@@ -1,5 +1,6 @@
 """Expected improvement on tables, against a dense GP and numerical integrals."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -51,10 +52,12 @@ class DenseGP:
 
 def integrated(mean: float, sd: float, best: float) -> float:
     """Expected improvement as an integral of its definition."""
-    density = norm(mean, sd).pdf
-    top = max(best, mean) + 12 * sd
-    value, _ = quad(lambda f: (f - best) * density(f), best, top, limit=200)
-    return float(value)
+
+    def gain(f: float) -> float:
+        return (f - best) * math.exp(-0.5 * ((f - mean) / sd) ** 2)
+
+    value, _ = quad(gain, best, max(best, mean) + 12 * sd, limit=200)
+    return float(value) / (sd * math.sqrt(2 * math.pi))
 
 
 def chosen_by_hand(

@@ -19,7 +19,7 @@ all_strategies = pytest.mark.parametrize("name", TABLE)
 gp_strategies = pytest.mark.parametrize("name", GP)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @gp_strategies
 @pytest.mark.parametrize("outside", [False, True], ids=["table", "outside"])
 def test_a_kernel_that_raises(name: str, outside: bool) -> None:
@@ -52,7 +52,7 @@ def test_a_kernel_that_raises(name: str, outside: bool) -> None:
     assert are_alike(strategy, twin)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @gp_strategies
 def test_a_kernel_that_returns_nan(name: str) -> None:
     """No NaN is learned in silence: either an error and no trace, or no NaN."""
@@ -88,7 +88,7 @@ BROKEN: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("part", BROKEN)
 @gp_strategies
 def test_a_load_that_fails_takes_over_nothing(name: str, part: str) -> None:

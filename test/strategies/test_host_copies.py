@@ -33,7 +33,7 @@ def select(name: str, pending: list[int], limit: int) -> tuple[list[int], HostCo
     return batch, copies
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("pending", [[], [3, 3, 50]], ids=["none", "pending"])
 @pytest.mark.parametrize("name", BATCHES)
 def test_one_copy_a_step(

@@ -149,6 +149,7 @@ def test_warm_start_through_bless(name: str, monkeypatch: Any) -> None:
     assert calls[1:] == [(300, "RecursiveRLSSampler")]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", [*NAMES, "box"])
 def test_stopping(name: str) -> None:
     """Bounds of a box are those at so many of its points, up to what lies between."""

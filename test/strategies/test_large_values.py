@@ -41,7 +41,7 @@ LEARNING: dict[str, Callable[[], Strategy]] = {
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.filterwarnings("ignore")  # of scales
 @pytest.mark.parametrize("name", LEARNING)
 def test_large_feedback_is_refused_before_it_is_recorded(name: str) -> None:

@@ -19,7 +19,7 @@ def test_threshold_one_gives_batches_of_one(name: str) -> None:
     assert [batch.size for batch in history.batches] == [1] * 20
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("mean_module", [ZeroMean(), None], ids=repr)
 @pytest.mark.parametrize("cls", [BBKB, GPBUCB])
 def test_candidates_without_variance(cls: Any, mean_module: Mean | None) -> None:

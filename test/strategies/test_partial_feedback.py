@@ -105,6 +105,7 @@ def test_the_order_of_points_is_that_of_a_resumed_run() -> None:
     assert all(torch.equal(a.chol_inner, b.chol_inner) for a, b in posteriors)
 
 
+@pytest.mark.one_in(2)
 @all_cases
 def test_an_outcome_that_nobody_has_measured(name: str) -> None:
     """Points are chosen by the others; it may come for all of them."""

@@ -277,6 +277,7 @@ def test_units_of_the_feedback_change_no_choice(box: bool) -> None:
             assert other.recommend().index == plain.recommend().index
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("told", [2, 6, 9, 20], ids="first fit second third".split())
 @pytest.mark.parametrize("exploration", ["variance", "random"])
 def test_resume_at_any_point(told: int, exploration: Any) -> None:

@@ -46,7 +46,7 @@ def test_run_reaches_the_number_exactly(name: str, total: int) -> None:
     assert len(history) == total + 3
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     "domain, name",
     [*[("table", name) for name in TABLE], *[("box", name) for name in ON_A_BOX]],
@@ -94,7 +94,7 @@ def test_history_fields(name: str) -> None:
         assert max(sizes) == 1
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @all_strategies
 def test_run_by_index_and_column_of_Y(name: str) -> None:
     values = objective(strategy_table.make_candidates())

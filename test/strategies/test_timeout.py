@@ -91,6 +91,7 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Executor | None]:
             yield client.get_executor()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_what_hangs_is_left_out(executor: Executor | None, tmp_path: Path) -> None:
     """All else has results, also after a resume, and no process is left."""

@@ -35,7 +35,7 @@ def build(name: str, **kwargs: Any) -> Any:
     return TABLE[name](unique=True, **kwargs)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @all_strategies
 def test_no_row_comes_twice(name: str) -> None:
     """Within and over batches, with rows pending, told by value, failed, withdrawn."""
@@ -63,7 +63,7 @@ def test_no_row_comes_twice(name: str) -> None:
     assert not {*batch.indices.tolist()} & {*strategy.excluded_points}
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", [*TABLE, "inferred-bbkb", "inferred-thompson"])
 def test_all_rows_and_then_none(name: str) -> None:
     """Thirty rows, each once; then there is nothing left to propose."""

@@ -44,7 +44,7 @@ def plain(is_given: bool, name: str) -> list[int]:
     return rows(VALUES, is_given, name)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     "offset", [2.0**10, pytest.param(-(2.0**20), marks=pytest.mark.slow)]
 )
@@ -90,7 +90,7 @@ def test_an_offset_on_a_box(name: str) -> None:
     torch.testing.assert_close(*histories, rtol=0, atol=1e-3)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     "scale", [2.0**-50, pytest.param(2.0**40, marks=pytest.mark.slow)]
 )
@@ -145,7 +145,7 @@ def announced(strategy: Any, factor: float, num: int) -> list[str]:
     return said_of(strategy, X, factor * objective(X), 1)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("factor", [1e3, 1e-3])
 @pytest.mark.parametrize("name", GIVEN)
 def test_feedback_that_does_not_fit_is_announced_once(name: str, factor: float) -> None:
@@ -174,7 +174,7 @@ def test_feedback_that_fits_well_enough(factor: float) -> None:
     assert announced(TABLE["bbkb-global"](), factor, 30) == []
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", ["bbkb", "gpucb", "thompson"])
 def test_an_inferred_scale_is_not_announced(name: str) -> None:
     strategy = INFERRED[name](refit=RefitSchedule(every=25))

@@ -59,7 +59,7 @@ def distance(strategy: Any) -> float:
     return float((evaluated - PEAK).abs().min())
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("radius", [FixedBeta(4.0), KNOWN], ids=["fixed", "bbkb"])
 def test_a_long_lengthscale_traps(radius: ConfidenceRadius, seed: int) -> None:
@@ -75,7 +75,7 @@ def test_a_long_lengthscale_traps(radius: ConfidenceRadius, seed: int) -> None:
     assert distance(free) < 0.005
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("cls", [BBKB, BKB, GPUCB, GPBUCB])
 def test_a_shrinking_lengthscale_gets_out(cls: type, seed: int) -> None:
@@ -137,7 +137,7 @@ def test_kernel_and_lam_stay() -> None:
     assert kernel.lengthscale.item() == make_kernel(0.5).lengthscale.item()
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("cls", [BKB, GPUCB])
 def test_the_kernel_changes_seldom(cls: type) -> None:
     """Once for each of the four steps until 120, not for each of the evaluations."""

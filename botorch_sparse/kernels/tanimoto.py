@@ -148,6 +148,8 @@ def _sums_of_minima(x1: Tensor, x2: Tensor, total: Tensor) -> Tensor:
     exact = torch.float32 if most is not None else torch.float64
     if most is not None and min(x1.shape[-2], x2.shape[-2]) <= FEW_POINTS:
         return _sums_in_common(x1, x2).to(total)
+    if most is not None:  # higher counts have no equal on the other side
+        x1, x2 = (_as_bytes(x, most) for x in (x1, x2))
     if _is_table(x2) and x1.dim() == 2:
         return _sums_over_entries(x2, x1.to(exact)).mT.to(total)
     if _is_table(x1) and x2.dim() == 2:
@@ -170,6 +172,13 @@ def _sums_in_common(x1: Tensor, x2: Tensor) -> Tensor:
     columns = (fewer.flatten(0, -2) != 0).any(0).nonzero().squeeze(-1)
     a, b = x1.index_select(-1, columns), x2.index_select(-1, columns)
     return _total(torch.minimum(a.unsqueeze(-2), b.unsqueeze(-3)))
+
+
+def _as_bytes(x: Tensor, most: int) -> Tensor:
+    """Whole numbers as bytes, those above `most` as this."""
+    if x.dtype == torch.uint8:
+        return x
+    return x.detach().clamp(max=most).to(torch.uint8)
 
 
 def _is_table(x: Tensor) -> bool:

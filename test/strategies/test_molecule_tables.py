@@ -12,6 +12,7 @@ from botorch_sparse.kernels import TanimotoKernel
 from botorch_sparse.molecules import canonical_smiles, morgan_counts
 from botorch_sparse.pools.compact_rows import CompactRows
 from botorch_sparse.strategies import BBKB, CandidateTable, ThompsonSampling
+from botorch_sparse.strategies.data.candidate_table import points_frame
 
 # Chains and rings with a head: the target counts carbons of the tail.
 HEADS = ["O", "N", "Cl", "c1ccccc1", "C(=O)O", "S", "Br", "C#N"]
@@ -47,6 +48,22 @@ def test_reactions_with_other_features() -> None:
     assert frame.columns.tolist() == ["heat", "base"]
     assert frame.iloc[0].tolist() == [60, "Na"]
     assert isinstance(frame, pandas.DataFrame)
+
+
+def test_a_frame_has_the_molecules_as_they_were_written() -> None:
+    """Where another column names the rows; those beside the table have none."""
+    table = CandidateTable.from_columns(
+        {"id": ["a", "b"], "molecule": ["OCC", "CCN"], "heat": [20, 60]},
+        key="id",
+        smiles=["molecule"],
+    )
+    frame = table.frame(torch.tensor([1, 0]))
+    assert frame["molecule"].tolist() == ["CCN", "OCC"]
+    assert frame.columns.tolist() == ["molecule", "heat"]
+    rows = torch.tensor([0, -1])
+    beside = points_frame(table.X[[0, 1]], rows, table)
+    assert beside["molecule"].isna().tolist() == [False, True]
+    assert beside.index.tolist() == ["a", None]
     same = table.in_columns_of(table)
     assert torch.equal(same.X, table.X)
 

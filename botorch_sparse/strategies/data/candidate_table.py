@@ -400,11 +400,22 @@ class CandidateTable:
         else:
             index = pd.Index(keys, name=self.key_names[0] if self.key_names else None)
         series = {
-            spec.label: pd.Series(spec.decode(X), index=index, dtype=spec.dtype)
-            for spec in self.columns
-            if not spec.num_counts  # the index has the molecules
+            spec.label: pd.Series(
+                _molecules(spec, numbers) if spec.num_counts else spec.decode(X),
+                index=index,
+                dtype=spec.dtype,
+            )
+            for spec in self._shown_columns()
         }
         return pd.DataFrame(series, index=index, columns=[*series])
+
+    def _shown_columns(self) -> list[Column]:
+        """Those that a frame has beside its index, which may have the molecules."""
+        return [
+            spec
+            for spec in self.columns
+            if not (spec.num_counts and spec.label in self.key_names)
+        ]
 
     @property
     def fingerprints(self) -> tuple[slice, ...]:
@@ -520,11 +531,17 @@ def _with_others(X: Tensor, rows: Tensor, table: CandidateTable) -> "DataFrame":
         index = pd.Index(keys, dtype=object, name=names[0] if names else None)
     values = X.detach().cpu().numpy()
     series = {
-        spec.label: _series(spec, values).set_axis(index)
-        for spec in table.columns
-        if not spec.num_counts
+        spec.label: pd.Series(_molecules(spec, rows.tolist()), index=index)
+        if spec.num_counts
+        else _series(spec, values).set_axis(index)
+        for spec in table._shown_columns()
     }
     return pd.DataFrame(series, index=index, columns=[*series])
+
+
+def _molecules(spec: Column, rows: Iterable[int]) -> list[str | None]:
+    """A column of molecules as it was written; None beside the table."""
+    return [spec.smiles[row] if row >= 0 else None for row in rows]
 
 
 def _series(spec: Column, X: NDArray[Any]) -> "Series":

@@ -7,7 +7,7 @@ import os
 import re
 import warnings
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import repeat
 from math import isfinite
@@ -62,6 +62,7 @@ class Column:
             None for numbers, which take one.
         num_counts: Encoded columns of the fingerprints of a column of molecules; 0 for
             others.
+        smiles: These molecules, one for each row of the table.
     """
 
     label: Hashable
@@ -69,6 +70,7 @@ class Column:
     start: int
     categories: tuple[Hashable, ...] | None
     num_counts: int = 0
+    smiles: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def width(self) -> int:
@@ -152,7 +154,7 @@ def read_molecules(
 ) -> tuple[Column, NDArray[np.uint8]]:
     """How to encode a column of SMILES, and its Morgan fingerprints, `A x d` counts."""
     counts = _morgan_counts(smiles, NUM_COUNTS, str(label))
-    return Column(label, None, start, None, NUM_COUNTS), counts
+    return Column(label, None, start, None, NUM_COUNTS, tuple(as_list(smiles))), counts
 
 
 def _morgan_counts(smiles: Any, size: int, label: str) -> NDArray[np.uint8]:

@@ -338,8 +338,11 @@ class NystromPosterior:
         return Moments(*both)
 
     def _moments_of_chunk(self, X: Tensor) -> Moments:
-        phi = self.features(X)
-        w = self.whiten(phi)
+        return self.moments_of(self.embed(X))
+
+    def moments_of(self, embedded: Embedded) -> Moments:
+        """Posterior mean and variance of points whose features are known."""
+        X, phi, w = embedded
         mean = self.mean_module(X) + inner_rows(w, self.weights)
         variance = self.residual(X, phi) + w.square().sum(-1)
         return Moments(mean, variance.expand_as(mean))

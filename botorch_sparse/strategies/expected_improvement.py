@@ -40,7 +40,7 @@ from botorch_sparse.argument_checks import check_keywords, check_whole
 from botorch_sparse.inducing import PosteriorVarianceSampler
 from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.pools.compact_rows import Rows, kernel_rows
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors import Moments, NystromPosterior
 from botorch_sparse.private_names import log_ei_helper
 from botorch_sparse.strategies.data.domain import FEWEST_INITIAL
 from botorch_sparse.strategies.data.outcomes import Constraint
@@ -53,7 +53,7 @@ from botorch_sparse.strategies.model_strategy import (
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 
 DEFAULT_BATCH_SIZE = 8
-# Entries of the kernel that are kept for the points of a batch.
+# Entries of features that are kept for the points of a batch.
 MOST_KEPT = 2**25
 # Of points that are known, in units of the feedback's variance.
 LEAST_VARIANCE = 1e-20
@@ -257,14 +257,19 @@ class _PendingMoments:
 
     def __init__(self, posterior: NystromPosterior, X: Rows, noise: float) -> None:
         self._posterior, self._X, self._noise = posterior, X, noise
-        moments = [posterior.moments(part) for part in self._parts()]
-        means, variances = zip(*moments, strict=True)
-        self.mean, self._variance = torch.cat(means).double(), torch.cat(variances)
-        self._variance = self._variance.double()
+        moments, features = list[Moments](), list[Tensor]()
+        has_room = len(X) * posterior.num_inducing <= MOST_KEPT
+        for part in self._parts():
+            embedded = posterior.embed(part)
+            moments.append(posterior.moments_of(embedded))
+            if has_room:
+                features.append(embedded.phi)
+        means, variances = (
+            torch.cat(each).double() for each in zip(*moments, strict=True)
+        )
+        self.mean, self._variance = means, variances
         self._rows = list[Tensor]()
-        self._kept: list[Tensor] | None = None  # `k_S(x)` in parts, while there is room
-        if len(X) * posterior.num_inducing <= MOST_KEPT:
-            self._kept = [posterior.covariance_with_inducing(p) for p in self._parts()]
+        self._features = torch.cat(features) if has_room else None  # of all rows
 
     def _parts(self) -> Iterator[Tensor]:
         """All rows, some at a time, as the kernel takes them."""
@@ -291,21 +296,25 @@ class _PendingMoments:
     def _covariance_with(self, row: int) -> Tensor:
         r"""Posterior covariances of all rows with one, `A`, in chunks. Cost: O(A m).
 
-        They are :math:`k(x, x_j) + k_S(x)^\top L^{-\top} (L_B^{-\top} w_j - \phi_j)`;
-        `NystromPosterior.covariance` whitens all rows anew, at O(A m^2).
+        They are :math:`k(x, x_j) + \phi(x)^\top (L_B^{-\top} w_j - \phi_j)`, with
+        :math:`\phi(x) = L^{-1} k_S(x)`. Where features are not kept, the factor is put
+        to the weights: `NystromPosterior.covariance` solves for all rows, at O(A m^2).
         """
         known, x = self._posterior, self._X[row : row + 1]
-        phi = known.features(x)[0]
-        w = known.whiten(phi.unsqueeze(0))[0]
-        both = torch.linalg.solve_triangular(
-            known.chol_inner.mT, w.unsqueeze(-1), upper=True
-        )
+        phi = known.features(x) if self._features is None else self._features[[row]]
+        w = known.whiten(phi)
         weights = torch.linalg.solve_triangular(
-            known.chol_inducing.mT, both - phi.unsqueeze(-1), upper=True
-        )
-        kept = self._kept or map(known.covariance_with_inducing, self._parts())
-        parts = [
-            dense_covariance(known.covar_module, part, x) + K.mT @ weights
-            for part, K in zip(self._parts(), kept, strict=True)
+            known.chol_inner.mT, w.mT, upper=True
+        ).sub_(phi.mT)
+        if self._features is not None:
+            explained = self._features @ weights
+        else:
+            weights = torch.linalg.solve_triangular(
+                known.chol_inducing.mT, weights, upper=True
+            )
+            covariances = map(known.covariance_with_inducing, self._parts())
+            explained = torch.cat([K.mT @ weights for K in covariances])
+        prior = [
+            dense_covariance(known.covar_module, part, x) for part in self._parts()
         ]
-        return torch.cat(parts).squeeze(-1).double()
+        return (torch.cat(prior) + explained).squeeze(-1).double()

@@ -293,6 +293,28 @@ def test_prices_compare_with_what_is_attained_on_the_same_path() -> None:
     assert chosen == worth.argmax(-1).tolist()
 
 
+def test_of_many_measured_points_those_that_may_attain_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Paths are drawn there, so that a path's gain counts from its own best of them."""
+    X, posterior = posterior_of("tanimoto")
+    monkeypatch.setattr(search, "NUM_CONTENDERS", 5)
+    measured = X[:12]
+    with manual_seed(0):
+        paths = SamplePaths.draw(posterior, 30, 512)
+    monkeypatch.setattr(SamplePaths, "draw", lambda *_, **__: paths)
+    seen, joint = list[Tensor](), SamplePaths.joint
+
+    def noted(self: SamplePaths, Z: Tensor, numbers: Tensor) -> Tensor:
+        seen.append(Z[-5:])
+        return joint(self, Z, numbers)
+
+    monkeypatch.setattr(SamplePaths, "joint", noted)
+    path_maximizers(X, [posterior], 30, price=Price(torch.ones(NUM).double(), measured))
+    most = paths.bounds(measured)[1].amax(0).argsort(descending=True)[:5]
+    assert all(torch.equal(Z, measured[most]) for Z in seen) and seen
+
+
 def test_a_kernel_without_variance_at_a_point() -> None:
     """A linear kernel is zero at the origin, and so are its paths."""
     X = torch.zeros(3, 2).double()

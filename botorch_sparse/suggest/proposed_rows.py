@@ -164,10 +164,11 @@ def _row_with_features(cells: dict[str, str], pool: Pool) -> int:
 
 def without_results(before: ProposedRows, pool: Pool, results: Results) -> ProposedRows:
     """The rows that wait on: they have no result, and have not failed."""
+    others = [*results.others, *results.renamed]
     gone = [
         cells
         for cells in before.gone
-        if not any(_is_of(other, cells, pool) for other in results.others)
+        if not any(_is_of(other, cells, pool) for other in others)
     ]
     done = {*results.rows, *results.failed}
     return ProposedRows([row for row in before.rows if row not in done], gone)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import torch
 from botorch.exceptions import InputDataError
 
 from botorch_sparse.argument_checks import short_list, short_repr
@@ -100,6 +101,7 @@ class Results:
         silent: Failed results of no row of the pool, in messages.
         doubles: Results that an earlier file has too, in messages.
         others: All results that are of no row of the pool.
+        renamed: All results of rows by their features, under keys that no row has.
         lines: The `n` measurements of rows, in messages.
         point_costs: Costs of the `p` measurements beside the pool; None if unknown.
         silent_costs: Costs of the failed results of no row of the pool, likewise.
@@ -120,6 +122,7 @@ class Results:
     silent: list[str] = field(default_factory=list)
     doubles: list[str] = field(default_factory=list)
     others: list[Measurement] = field(default_factory=list)
+    renamed: list[Measurement] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     point_costs: list[float | None] = field(default_factory=list)
     silent_costs: list[float | None] = field(default_factory=list)
@@ -229,6 +232,7 @@ def _measurements(
         _check_others(text, [pool.key], rows)
         check_keys(text, rows, pool)
         check_features(text, rows, pool)
+        rows = _with_equal_features(text, rows, pool)
     check_categories(text, rows, pool)
     cells = zip(*(text.columns[name] for name in pool.outcome_columns), strict=True)
     given = [
@@ -259,6 +263,23 @@ def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
     return rows
 
 
+def _with_equal_features(
+    text: TextTable, rows: Sequence[int], pool: Pool
+) -> list[int]:
+    """The rows of results; under a key that no row has, one with the same features.
+
+    They may be equal to six digits alone, where they are those of a single row.
+    """
+    found, index = [*rows], pool.row_index
+    unknown = [i for i, row in enumerate(rows) if row < 0]
+    fit, points = pool.encode(text.columns, unknown)
+    for i, z, row in zip(fit, points, pool.rows_with(points), strict=True):
+        point = torch.from_numpy(z)
+        near = [row] if row >= 0 else index.within(point, index.six_digits(point))
+        found[i] = near[0] if len(near) == 1 else -1
+    return found
+
+
 def _with_values(
     given: Sequence[Measurement], pool: Pool, waiting: Collection[int]
 ) -> list[Measurement]:
@@ -284,9 +305,15 @@ def _with_values(
 
 
 def what_is_told(each: Measurement, pool: Pool) -> Hashable:
-    """The row of the pool that a result is of; for another one its key and features."""
+    """The row of the pool that a result names; for another one its key and features."""
     names = [*pool.features, *([] if pool.key is None else [pool.key])]
-    return each.row if each.row >= 0 else tuple(map(each.get, names))
+    is_named = each.row >= 0 and not _has_other_key(each, pool)
+    return each.row if is_named else tuple(map(each.get, names))
+
+
+def _has_other_key(each: Measurement, pool: Pool) -> bool:
+    """Whether a result has a key that no row has."""
+    return pool.key is not None and each.get(pool.key) not in pool.row_of_key
 
 
 def _counted_once(
@@ -358,6 +385,7 @@ def _sorted_out(
         silent_costs=[_cost(m, pool) for m in silent],
         doubles=doubles,
         others=others,
+        renamed=[m for m in of_rows if _has_other_key(m, pool)],
         is_one=is_one,
         texts=texts,
         told=[*inside, *beside],

@@ -257,6 +257,7 @@ def read_pool(
         key=key,
         decimal=decimal,
         unitless=[*as_text, *smiles],
+        numeric=[] if cost is None else [cost],
         may_be_dates=lambda column: column not in no_dates,
     )
     if not len(text):

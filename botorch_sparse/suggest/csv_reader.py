@@ -248,6 +248,7 @@ def read_table(
     key: str | None = None,
     decimal: str | None = None,
     unitless: Collection[str] = (),
+    numeric: Collection[str] = (),
     may_be_dates: Callable[[str], bool] = lambda column: True,
 ) -> TextTable:
     """Read a CSV file, gzip or plain, or .xlsx, with pandas; blank lines are left out.
@@ -258,8 +259,9 @@ def read_table(
     write them.
 
     An empty file has no columns. Cells of the key keep their decimal marks. A column
-    whose cells are numbers with the same unit has the numbers alone, but for those
-    that are `unitless`. A column whose cells are dates has days, if it `may_be_dates`.
+    whose numbers have the same unit, which most cells have, or some of a `numeric` one,
+    has the numbers alone, but for those that are `unitless`. A column whose cells are
+    dates has days, if it `may_be_dates`.
 
     Raises:
         InputDataError: If the file cannot be read, has no header row, repeats or leaves
@@ -288,7 +290,8 @@ def read_table(
     units, dates = dict[str, str](), list[str]()
     for label in [label for label in columns if label != key]:
         cells = columns[label] = list(map(with_minus, columns[label]))
-        if label not in unitless and (unit := shared_unit(cells)):
+        has_unit, is_numeric = label not in unitless, label in numeric
+        if has_unit and (unit := shared_unit(cells, are_numbers=is_numeric)):
             units[label] = unit
             columns[label] = list(map(without_unit, cells))
         elif may_be_dates(label) and (days := days_of(cells)) is not None:

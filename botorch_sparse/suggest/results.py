@@ -38,10 +38,11 @@ from botorch_sparse.suggest.written_numbers import (
     check_units_in_all,
 )
 
-# A number that an instrument gives as a limit.
-LIMIT = re.compile(r"(?:[<>~\u2264\u2265\u2248]=?|ca\.?)\s*(-?\d+([.,]\d+)?)\s*\D?")
+# A number that an instrument gives as a limit, and one with its deviation.
+LIMIT = re.compile(r"(?:[<>~\u2264\u2265\u2248]=?|ca\.?)\s*(-?\d+([.,]\d+)?)\D*")
+DEVIATING = re.compile(r"(-?\d+([.,]\d+)?)\s*(\u00b1|\+/?-)\s*\d+([.,]\d+)?\D*")
 # Two numbers in one cell.
-TWO_NUMBERS = re.compile(r"-?\d+([.,]\d+)?[\s;/]+-?\d+([.,]\d+)?")
+TWO_NUMBERS = re.compile(r"-?\d+([.,]\d+)?[\s;/]+-?\d+([.,]\d+)?\D*")
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,6 +196,7 @@ def read_results(
             key=pool.key,
             decimal=pool.text.decimal,
             unitless=unitless,
+            numeric=pool.outcome_columns,
             may_be_dates=pool.text.dates.__contains__,
         )
         check_units(text, [pool.text, *texts], [*pool.features, *pool.outcome_columns])
@@ -428,6 +430,8 @@ def _value(measurement: Measurement, column: str, cell: str) -> float:
     )
     if found := LIMIT.fullmatch(cell):
         advice = f"; write the number alone, for a limit the limit itself: {found[1]}"
+    elif found := DEVIATING.fullmatch(cell):
+        advice = f"; write the number alone: {found[1]}"
     elif TWO_NUMBERS.fullmatch(cell):
         advice = "; write one number, and give each measurement a line of its own"
     reason = f"{short_repr(cell)} is no number{marks_hint(cell, others) or advice}."

@@ -91,7 +91,7 @@ def shared_unit(cells: Sequence[str], *, are_numbers: bool = False) -> str | Non
 
     Args:
         cells: The column.
-        are_numbers: Whether all cells have to be numbers; then a few with it are enough.
+        are_numbers: Whether all cells have to be numbers; then a few with it do.
     """
     first = next((cell for cell in cells if not has_no_value(cell)), "")
     if looks_like_number(first):

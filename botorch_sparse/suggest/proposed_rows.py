@@ -144,7 +144,7 @@ def _check_same_rows(path: Path, pool: Pool, kept: list[dict[str, str]]) -> None
         other = [
             f"{short_repr(name)} {short_repr(cells[name])}, now {short_repr(cell)}"
             for name, cell in now.items()
-            if name in cells and not cells_agree(cells[name], cell)
+            if name in cells and not pool.agrees(cells[name], name, row)
         ]
         if other:
             raise InputDataError(

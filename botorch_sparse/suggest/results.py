@@ -18,7 +18,12 @@ from botorch_sparse.command_line.csv_cells import (
     marks_hint,
     number,
 )
-from botorch_sparse.suggest.candidate_pool import Matrix, Pool, check_summaries
+from botorch_sparse.suggest.candidate_pool import (
+    Matrix,
+    Pool,
+    check_molecules,
+    check_summaries,
+)
 from botorch_sparse.suggest.csv_reader import TextTable, read_table
 from botorch_sparse.suggest.outcome_options import kind_of
 from botorch_sparse.suggest.result_checks import (
@@ -255,6 +260,7 @@ def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
         text.need([name], f"which {pool.text.name} has{ignore_hint(name, pool)}")
     for name in pool.features:
         text.texts(name) if name in pool.categories else text.numbers(name)
+    check_molecules(text, pool.smiles)
     rows, unknown = [-1] * len(text), []
     fit, points = pool.encode(text.columns, range(len(text)))
     for i, z, row in zip(fit, points, pool.rows_with(points), strict=True):
@@ -265,9 +271,7 @@ def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
     return rows
 
 
-def _with_equal_features(
-    text: TextTable, rows: Sequence[int], pool: Pool
-) -> list[int]:
+def _with_equal_features(text: TextTable, rows: Sequence[int], pool: Pool) -> list[int]:
     """The rows of results; under a key that no row has, one with the same features.
 
     They may be equal to six digits alone, where they are those of a single row.

@@ -216,7 +216,7 @@ def test_what_is_no_number_among_results_with_a_unit(
     lab: Laboratory, cell: str, advice: str
 ) -> None:
     """The advice is that among numbers without one."""
-    told = lab.write("m.csv", f"id,loss|c1,45 %|c2,\"{cell}\"|c3,31 %")
+    told = lab.write("m.csv", f'id,loss|c1,45 %|c2,"{cell}"|c3,31 %')
     line = lab.refused("--results", told)
     assert "line 3 (key 'c2'), column 'loss': " in line and advice in line
 

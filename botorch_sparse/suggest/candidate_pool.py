@@ -46,10 +46,13 @@ FORMULA_ERROR = re.compile(r"#[A-Z\u00c4-\u00dc/0]+[!?]|#(N/A|NV|N/D)|Err:\d+")
 SUMMARIES = frozenset(
     "mean average avg max maximum min minimum sum total subtotal median std stdev "
     "stddev sd rsd sem cv variance standarddeviation standardabweichung stabw "
-    "mittelwert mittel durchschnitt summe gesamt gesamtsumme moyenne somme".split()
+    "mittelwert mittel durchschnitt summe gesamt gesamtsumme moyenne somme grandtotal "
+    "gesamtergebnis ergebnis spec speclimit speclimits specification limit limits lsl "
+    "usl \u00f8 \u03c3 \u5e73\u5747 \u5e73\u5747\u5024 \u5408\u8a08 "
+    "\u6700\u5927 \u6700\u5c0f \u6a19\u6e96\u504f\u5dee".split()
 )
-# And of those that count them.
-NUM_LINES = re.compile(r"[nN]\s*=\s*\d+")
+# And of those that count them; a letter alone may be a key among others.
+NUM_LINES = re.compile(r"[nN]\s*=\s*\d+|n")
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,13 +290,14 @@ def read_pool(
     without = {key, cost, *column_names(outcomes), *ignored}
     labels = [name for name in text.columns if name not in without]
     text.check_cells([key, cost, *labels])
+    check_summaries(text, [] if key is None else [key], range(len(text)))
     features, left_out = _features(text, labels, [*as_text, *smiles])
     check_molecules(text, smiles)
     features |= {x: canonical_smiles(as_smiles(text.columns[x])) for x in smiles}
     if key is not None:
         text.different(key)
     names = [name for name in text.columns if name not in features]
-    check_summaries(text, names if key is None else [key], range(len(text)))
+    check_summaries(text, names if key is None else [], range(len(text)))
     try:
         table = _table(features, smiles)
     except InputDataError as error:
@@ -371,7 +375,8 @@ def check_summaries(
 ) -> None:
     """Check that no line sums up the others, such as a mean below a table.
 
-    A word that comes again in its column is a name of something else.
+    A word that comes again in its column is a name of something else, and so may be `n`
+    among other letters. Spreadsheets write `R10 Total` below the lines of `R10`.
 
     Args:
         text: The file.
@@ -380,9 +385,13 @@ def check_summaries(
     """
     for column in columns:
         cells = text.columns[column]
+        known = {*cells}
         for row in rows:
-            word = re.sub(r"[(\[].*|[\W_]", "", cells[row]).lower()
-            is_one = word in SUMMARIES or NUM_LINES.fullmatch(cells[row])
+            first, _, last = cells[row].rpartition(" ")
+            word = re.sub(r"[(\[].*|[\W_]", "", last if first in known else cells[row])
+            is_one = word.lower() in SUMMARIES or NUM_LINES.fullmatch(cells[row])
+            if len(cells[row]) == 1 and word == "n":
+                is_one = sum(len(cell) == 1 for cell in known) == 1
             if is_one and cells.count(cells[row]) == 1:
                 reason = (
                     f"{short_repr(cells[row])} looks like a summary of other lines; "

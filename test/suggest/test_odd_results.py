@@ -398,7 +398,11 @@ def test_unused_texts_of_a_few_kinds_are_shown(lab: Laboratory) -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["Mean", "TOTAL:", "Std. Dev.", "Mittelwert", "SD (n = 3)", "n = 3"]
+    "word",
+    [
+        *("Mean", "TOTAL:", "Std. Dev.", "Mittelwert", "SD (n = 3)", "n = 3", "n"),
+        *("\u00d8", "\u5e73\u5747", "Spec limit", "Grand Total", "\u03c3"),
+    ],
 )
 def test_lines_that_sum_up_are_no_results(lab: Laboratory, word: str) -> None:
     """Although they have features, as a mean of all columns does."""

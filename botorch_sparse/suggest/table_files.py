@@ -99,8 +99,8 @@ def _check_letters(text: str, content: bytes, name: str) -> None:
     meant = content[odd.start() : odd.end()].decode(CYRILLIC)  # a byte a letter
     raise InputDataError(
         f"{name}, line {line}: the file is not in UTF-8, and in the encoding of "
-        f"Windows {short_repr(odd[0])} is no word; is it {short_repr(meant)}, in {CYRILLIC}? "
-        "Save the file as CSV in UTF-8."
+        f"Windows {short_repr(odd[0])} is no word; is it {short_repr(meant)}, in "
+        f"{CYRILLIC}? Save the file as CSV in UTF-8."
     )
 
 

@@ -389,8 +389,8 @@ def check_summaries(
         for row in rows:
             first, _, last = cells[row].rpartition(" ")
             word = re.sub(r"[(\[].*|[\W_]", "", last if first in known else cells[row])
-            is_one = word.lower() in SUMMARIES or NUM_LINES.fullmatch(cells[row])
-            if len(cells[row]) == 1 and word == "n":
+            is_one = word.lower() in SUMMARIES or bool(NUM_LINES.fullmatch(cells[row]))
+            if cells[row] == "n":
                 is_one = sum(len(cell) == 1 for cell in known) == 1
             if is_one and cells.count(cells[row]) == 1:
                 reason = (

@@ -276,9 +276,12 @@ def _with_equal_features(text: TextTable, rows: Sequence[int], pool: Pool) -> li
 
     They may be equal to six digits alone, where they are those of a single row.
     """
-    found, index = [*rows], pool.row_index
+    found = [*rows]
     unknown = [i for i, row in enumerate(rows) if row < 0]
     fit, points = pool.encode(text.columns, unknown)
+    if not fit:
+        return found  # in a long pool an index takes time
+    index = pool.row_index
     for i, z, row in zip(fit, points, pool.rows_with(points), strict=True):
         point = torch.from_numpy(z)
         near = [row] if row >= 0 else index.within(point, index.six_digits(point))

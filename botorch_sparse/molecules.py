@@ -3,6 +3,9 @@
 `pip install "botorch_sparse[molecules]"` has RDKit. It is imported when a function is
 called. Compare fingerprints by `botorch_sparse.kernels.TanimotoKernel`.
 
+The text `none`, which is no SMILES, stands for no molecule, as in a reaction without an
+additive: it is its own canonical name, and its fingerprint has no counts.
+
 References:
     .. [Rogers2010]
         D. Rogers and M. Hahn. Extended-connectivity fingerprints. Journal of Chemical
@@ -25,6 +28,7 @@ from botorch_sparse.argument_checks import (
 
 __all__ = ["canonical_smiles", "faults_in", "morgan_counts"]
 
+NO_MOLECULE = "none"
 MOST_COUNT = 255  # of a fragment: the largest number in one byte
 BYTE = 8  # bits
 
@@ -50,7 +54,7 @@ def canonical_smiles(smiles: Sequence[str], label: str = "smiles") -> list[str]:
     texts = _as_list(smiles, label)
     chem = _rdkit().Chem
     names = {text: chem.MolToSmiles(mol) for text, mol in _checked(texts, label)}
-    return [names[text] for text in texts]
+    return [names[text] or NO_MOLECULE for text in texts]
 
 
 def morgan_counts(
@@ -161,6 +165,8 @@ def _parsed(text: str) -> tuple[Any, str | None]:
     """The molecule of a text, or None and the reason why it is none."""
     rdkit = _rdkit()
     chem = rdkit.Chem
+    if text == NO_MOLECULE:
+        return chem.Mol(), None
     how = chem.SmilesParserParams()
     how.parseName = False
     with rdkit.rdBase.BlockLogs():
@@ -184,7 +190,7 @@ def _refusal(faults: dict[int, str], label: str) -> InputDataError:
     row, *others = faults
     words = (
         f"In row {row} (from 0), column {label!r}: {faults[row]}; need the SMILES of a "
-        "molecule. Correct it, or leave out the row."
+        f"molecule, or {NO_MOLECULE} for no molecule. Correct it, or leave out the row."
     )
     if others:
         rows = "row fails" if len(others) == 1 else "rows fail"

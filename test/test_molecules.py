@@ -15,7 +15,7 @@ from rdkit import Chem
 from rdkit.Chem import AllChem
 
 from botorch_sparse.kernels import TanimotoKernel
-from botorch_sparse.molecules import canonical_smiles, morgan_counts
+from botorch_sparse.molecules import canonical_smiles, faults_in, morgan_counts
 
 SMILES = [
     "CCO",
@@ -171,3 +171,15 @@ def test_without_rdkit_it_says_what_to_install(read, monkeypatch):
     need = r'Molecules need RDKit: pip install "botorch_sparse\[molecules\]"'
     with pytest.raises(ImportError, match=need):
         read(["CC"])
+
+
+def test_the_word_none_is_no_molecule():
+    """Its fingerprint has no counts; two such are equal, and like no molecule."""
+    assert canonical_smiles(["none", "OCC"]) == ["none", "CCO"]
+    assert faults_in(["none", "None", ""]).keys() == {1, 2}
+    counts = morgan_counts(["none", "CCO", "none"])
+    assert not counts[[0, 2]].any() and counts[1].any()
+    assert not morgan_counts(["none"], packed=True).any()
+    K = TanimotoKernel()(torch.from_numpy(counts).double()).to_dense()
+    expected = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 1.0]])
+    torch.testing.assert_close(K, expected.double())

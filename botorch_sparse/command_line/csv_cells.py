@@ -26,20 +26,27 @@ POINTED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 SPACED = re.compile(r"[+-]?\d{1,3}([ '\u2019]\d{3})+([.,]\d*)?")
 # A number with the minus behind it, as some programs write it.
 MINUS_BEHIND = re.compile(r"\d+([.,]\d*)?-")
+# Digits with marks, of which spaces and apostrophes stand before three digits.
+DIGITS = r"[+-]?\d(?:[\d.,]|[ '\u2019](?=\d{3}(?!\d)))*"
 # A number and a unit behind it, which has no digits and is one word, such as mol % too.
 WITH_UNIT = re.compile(
-    r"([+-]?\d[\d.,]*(?:[eE][+-]?\d+)?)\s*"
+    rf"({DIGITS}(?:[eE][+-]?\d+)?)\s*"
     r"([^\W\d_][^\d\s]*(?:\s+%)?|[%\u2030\u00b0$\u20ac\u00a3\u00a5][^\d\s]*)"
 )
 # A number and a currency before it.
 WITH_CURRENCY = re.compile(
-    r"(EUR|USD|GBP|CHF|JPY|CNY|(?:US)?\$|[\u20ac\u00a3\u00a5])\s*([+-]?\d[\d.,]*)"
+    rf"(EUR|USD|GBP|CHF|JPY|CNY|(?:US)?\$|[\u20ac\u00a3\u00a5])\s*({DIGITS})"
 )
+# Where a larger share of a column's cells has one unit, it is meant for all of them;
+# and where more than half have it, and the others have no unit.
+ONE_UNIT_SHARE, ONE_UNIT_ALONE = 0.75, 0.5
 # Signs in units that look like others and mean the same.
 UNIT_SIGNS = str.maketrans(
     {"\u00ba": "\u00b0", "\u02da": "\u00b0", "\u03bc": "\u00b5"}
     | {"\u2103": "\u00b0C", "\u2109": "\u00b0F"}
 )
+# Signs as wide as those of Chinese and Japanese, which begin here, and the plain ones.
+FULL_WIDTH = {0xFEE0 + plain: plain for plain in range(0x21, 0x7F)}
 # Signs in texts that look like others: dashes, and Cyrillic letters.
 LOOK_ALIKE = str.maketrans(
     "\u2010\u2011\u2012\u2013\u2014\u2212"
@@ -76,20 +83,41 @@ ONE_DAY = timedelta(days=1)
 FAILED = "failed"
 
 
-def shared_unit(cells: Sequence[str]) -> str | None:
-    """The unit of the number in each cell that has a value; None for no such one.
+def shared_unit(cells: Sequence[str], *, are_numbers: bool = False) -> str | None:
+    """The unit of all numbers in a column; None where they have none, or several.
 
-    Words for a failure and for no value aside, all cells have the same unit.
+    Other texts may stand among them if most cells have the unit, words for a failure
+    and for no value aside.
+
+    Args:
+        cells: The column.
+        are_numbers: Whether all cells have to be numbers; then a few with it do.
     """
-    unit = None
-    for cell in cells:
+    first = next((cell for cell in cells if not has_no_value(cell)), "")
+    if looks_like_number(first):
+        return None  # most columns: nothing more to look at
+    units = Counter[str]()
+    num, is_apart = 0, are_numbers
+    for cell, count in Counter(cells).items():
         if has_no_value(cell):
             continue
-        own = unit_of(cell)
-        if own is None or own != (unit or own):
+        if (unit := unit_of(cell)) is not None:
+            units[unit] += count
+            is_apart |= sets_unit_apart(cell)
+        elif looks_like_number(cell):
             return None
-        unit = own
-    return unit
+        if len(units) > 1:
+            return None
+        num += count
+    least = ONE_UNIT_ALONE if is_apart else ONE_UNIT_SHARE
+    shared = (unit for unit, n in units.items() if are_numbers or n > least * num)
+    return next(shared, None)
+
+
+def sets_unit_apart(cell: str) -> bool:
+    """Whether a cell is a number and a unit behind a blank or a sign, unlike `1a`."""
+    unit = unit_of(cell)
+    return unit is not None and (" " in cell or not unit[0].isalpha())
 
 
 def unit_of(cell: str) -> str | None:
@@ -288,6 +316,9 @@ def marks_hint(cell: str, others: Sequence[str]) -> str:
         return f"; take out the marks that separate thousands: {digits}" + two * (
             cell.count(" ") == 1
         )
+    plain = cell.translate(FULL_WIDTH)
+    if plain != cell and number(without_unit(plain)) is not None:
+        return f"; write it in plain signs: {plain}"
     if MINUS_BEHIND.fullmatch(cell):
         return f"; write the minus before the digits: -{cell[:-1]}"
     if not has_comma(cell):

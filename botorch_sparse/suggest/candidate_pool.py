@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import (
+    NONE,
+    cells_agree,
     is_blank,
     number,
     spelling_difference,
@@ -44,10 +46,13 @@ FORMULA_ERROR = re.compile(r"#[A-Z\u00c4-\u00dc/0]+[!?]|#(N/A|NV|N/D)|Err:\d+")
 SUMMARIES = frozenset(
     "mean average avg max maximum min minimum sum total subtotal median std stdev "
     "stddev sd rsd sem cv variance standarddeviation standardabweichung stabw "
-    "mittelwert mittel durchschnitt summe gesamt gesamtsumme moyenne somme".split()
+    "mittelwert mittel durchschnitt summe gesamt gesamtsumme moyenne somme grandtotal "
+    "gesamtergebnis ergebnis spec speclimit speclimits specification limit limits lsl "
+    "usl \u00f8 \u03c3 \u5e73\u5747 \u5e73\u5747\u5024 \u5408\u8a08 "
+    "\u6700\u5927 \u6700\u5c0f \u6a19\u6e96\u504f\u5dee".split()
 )
-# And of those that count them.
-NUM_LINES = re.compile(r"[nN]\s*=\s*\d+")
+# And of those that count them; a letter alone may be a key among others.
+NUM_LINES = re.compile(r"[nN]\s*=\s*\d+|n")
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,10 +100,14 @@ class Pool:
 
     @cached_property
     def forms(self) -> dict[str, dict[Hashable, str]]:
-        """The categories of features of text by what all their spellings share."""
+        """The categories of features of text by what all their spellings share.
+
+        Without molecules: C1CC1 is another one than c1cc1.
+        """
         return {
             name: {spelling_form(kind): kind for kind in kinds}
             for name, kinds in self.categories.items()
+            if name not in self.smiles
         }
 
     @cached_property
@@ -192,9 +201,16 @@ class Pool:
 
     def _place(self, name: str, cell: str) -> int | None:
         """The place of a category; molecules are one in all their spellings."""
-        if name in self.smiles and not faults_in([cell]):
-            cell = canonical_smiles([cell])[0]
+        if name in self.smiles and not faults_in(as_smiles([cell])):
+            cell = canonical_smiles(as_smiles([cell]))[0]
         return self.categories[name].get(cell)
+
+    def agrees(self, cell: str, name: str, row: int) -> bool:
+        """Whether a cell means a row's feature; a spreadsheet may have rounded it."""
+        values = self.features[name]
+        if name in self.smiles and isinstance(values, list):
+            return self._place(name, cell) == self.categories[name][values[row]]
+        return cells_agree(cell, self.text.columns[name][row])
 
     def unfit(
         self, columns: Cells, i: int, *, any_category: bool = False
@@ -207,6 +223,8 @@ class Pool:
             kinds = self.categories.get(name)
             if kinds is None and number(cell) is None:
                 return name, f"{short_repr(cell)} is no number"
+            if name in self.smiles and (fault := faults_in(as_smiles([cell]))):
+                return name, fault[0]
             is_known = kinds is None or self._place(name, cell) is not None
             if kinds is not None and not (cell if any_category else is_known):
                 known = short_list(kinds)
@@ -225,7 +243,8 @@ class Pool:
         for name, values in self.features.items():
             more = [point[name] for point in points]
             if isinstance(values, list):
-                columns[name] = [*values, *more]
+                known = as_smiles(more) if name in self.smiles else more
+                columns[name] = [*values, *known]
             else:
                 columns[name] = np.concatenate([values, np.array(more, dtype=float)])
         return _table(columns, self.smiles)
@@ -257,6 +276,7 @@ def read_pool(
         key=key,
         decimal=decimal,
         unitless=[*as_text, *smiles],
+        numeric=[] if cost is None else [cost],
         may_be_dates=lambda column: column not in no_dates,
     )
     if not len(text):
@@ -270,13 +290,14 @@ def read_pool(
     without = {key, cost, *column_names(outcomes), *ignored}
     labels = [name for name in text.columns if name not in without]
     text.check_cells([key, cost, *labels])
+    check_summaries(text, [] if key is None else [key], range(len(text)))
     features, left_out = _features(text, labels, [*as_text, *smiles])
-    _check_molecules(text, smiles)
-    features |= {name: canonical_smiles(text.columns[name]) for name in smiles}
+    check_molecules(text, smiles)
+    features |= {x: canonical_smiles(as_smiles(text.columns[x])) for x in smiles}
     if key is not None:
         text.different(key)
     names = [name for name in text.columns if name not in features]
-    check_summaries(text, names if key is None else [key], range(len(text)))
+    check_summaries(text, names if key is None else [], range(len(text)))
     try:
         table = _table(features, smiles)
     except InputDataError as error:
@@ -323,16 +344,22 @@ def _costs(text: TextTable, column: str) -> Matrix:
     return costs
 
 
-def _check_molecules(text: TextTable, columns: Sequence[str]) -> None:
-    """Check that each cell of some columns is a molecule."""
+def as_smiles(cells: Sequence[str]) -> list[str]:
+    """Cells with the word for no molecule in small letters."""
+    return [NONE if cell.casefold() == NONE else cell for cell in cells]
+
+
+def check_molecules(text: TextTable, columns: Sequence[str]) -> None:
+    """Check that each cell of some columns is a molecule, or the word for none."""
     for column in columns:
         try:
-            faults = faults_in(text.columns[column])
+            faults = faults_in(as_smiles(text.columns[column]))
         except ImportError as error:
             raise InputDataError(str(error)) from error
         for row, reason in faults.items():
             more = f" {len(faults) - 1} more rows fail." if len(faults) > 1 else ""
-            raise text.error(row, column, f"{reason}; need SMILES.{more}")
+            need = f"need SMILES, or {NONE} where there is no molecule."
+            raise text.error(row, column, f"{reason}; {need}{more}")
 
 
 def _table(
@@ -348,7 +375,8 @@ def check_summaries(
 ) -> None:
     """Check that no line sums up the others, such as a mean below a table.
 
-    A word that comes again in its column is a name of something else.
+    A word that comes again in its column is a name of something else, and so may be `n`
+    among other letters. Spreadsheets write `R10 Total` below the lines of `R10`.
 
     Args:
         text: The file.
@@ -357,9 +385,13 @@ def check_summaries(
     """
     for column in columns:
         cells = text.columns[column]
+        known = {*cells}
         for row in rows:
-            word = re.sub(r"[(\[].*|[\W_]", "", cells[row]).lower()
-            is_one = word in SUMMARIES or NUM_LINES.fullmatch(cells[row])
+            first, _, last = cells[row].rpartition(" ")
+            word = re.sub(r"[(\[].*|[\W_]", "", last if first in known else cells[row])
+            is_one = word.lower() in SUMMARIES or bool(NUM_LINES.fullmatch(cells[row]))
+            if cells[row] == "n":
+                is_one = sum(len(cell) == 1 for cell in known) == 1
             if is_one and cells.count(cells[row]) == 1:
                 reason = (
                     f"{short_repr(cells[row])} looks like a summary of other lines; "

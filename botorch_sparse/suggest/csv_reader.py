@@ -33,6 +33,8 @@ from botorch_sparse.suggest.table_files import SEPARATORS, read_records
 # Lines that are looked at for a comma that is no mark between cells, at most; and how
 # many kinds a column has whose other cells are odd.
 MOST_SHIFTED, FEW_KINDS = 100, 12
+# A line break in the name of a column, which stands for a blank.
+NAME_BREAK = re.compile(r"\s*[\r\n]\s*")
 # What may be one number with a decimal comma.
 DECIMALS = re.compile(r"-?\d+,(\d|0\d)")
 # Spaces that do not break a line, or are narrow, are plain ones; those without width
@@ -62,6 +64,7 @@ class TextTable:
         separator: The mark between cells; of a workbook, the one of a CSV file with
             this decimal mark.
         is_workbook: Whether its cells are numbers, and not how somebody wrote them.
+        sheets: Of a workbook: see `Records`.
     """
 
     name: str
@@ -77,6 +80,7 @@ class TextTable:
     faults: Mapping[str, str] = field(default_factory=dict)
     separator: str = ","
     is_workbook: bool = False
+    sheets: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -106,7 +110,21 @@ class TextTable:
                     f"{self.name} has no column {short_repr(column)}, {why}; its "
                     f"columns are {short_list(self.columns, 8)}."
                     + _separator_hint(self.columns)
+                    + self._sheet_hint(column)
                 )
+
+    def _sheet_hint(self, column: str) -> str:
+        """Advice on a column that the sheet lacks, where there are several."""
+        if len(self.sheets) < 2:
+            return ""
+        first, *others = self.sheets
+        found = [x for x in others if " ".join(column.split()) in self.sheets[x]]
+        why = f", and {short_repr(found[0])} has such a column" if found else ""
+        meant = short_repr(found[0]) if found else f"one of {short_list(others, 3)}"
+        return (
+            f" The first sheet, {short_repr(first)}, is read{why}; if {meant} is "
+            "meant, move it to the front."
+        )
 
     def check_cells(self, columns: Iterable[str | None]) -> None:
         """Check that cells have values that can be read, where they are not empty."""
@@ -248,6 +266,7 @@ def read_table(
     key: str | None = None,
     decimal: str | None = None,
     unitless: Collection[str] = (),
+    numeric: Collection[str] = (),
     may_be_dates: Callable[[str], bool] = lambda column: True,
 ) -> TextTable:
     """Read a CSV file, gzip or plain, or .xlsx, with pandas; blank lines are left out.
@@ -258,8 +277,9 @@ def read_table(
     write them.
 
     An empty file has no columns. Cells of the key keep their decimal marks. A column
-    whose cells are numbers with the same unit has the numbers alone, but for those
-    that are `unitless`. A column whose cells are dates has days, if it `may_be_dates`.
+    whose numbers have the same unit, which most cells have, or some of a `numeric` one,
+    has the numbers alone, but for those that are `unitless`. A column whose cells are
+    dates has days, if it `may_be_dates`.
 
     Raises:
         InputDataError: If the file cannot be read, has no header row, repeats or leaves
@@ -276,9 +296,9 @@ def read_table(
         return TextTable(name, {}, frame, [])
     trimmed, is_filled = trimmed[has_cells], is_filled[has_cells]
     num_cells = frame[has_cells].notna().sum(axis=1)
-    header = trimmed.iloc[0].tolist()
+    header = [NAME_BREAK.sub(" ", label) for label in trimmed.iloc[0]]
     _check_title(name, is_filled, header)
-    _check_repeated(name, trimmed, header)
+    _check_repeated(name, trimmed)
     check_header(name, [label for label in header if label])
     _check_rows(name, header, is_filled, num_cells)
     _check_nameless(name, header[: num_cells.iloc[0]], trimmed)
@@ -288,7 +308,8 @@ def read_table(
     units, dates = dict[str, str](), list[str]()
     for label in [label for label in columns if label != key]:
         cells = columns[label] = list(map(with_minus, columns[label]))
-        if label not in unitless and (unit := shared_unit(cells)):
+        has_unit, is_numeric = label not in unitless, label in numeric
+        if has_unit and (unit := shared_unit(cells, are_numbers=is_numeric)):
             units[label] = unit
             columns[label] = list(map(without_unit, cells))
         elif may_be_dates(label) and (days := days_of(cells)) is not None:
@@ -319,6 +340,7 @@ def read_table(
         },
         separator=records.separator or (";" if decimal == "," else ","),
         is_workbook=not records.separator,
+        sheets=records.sheets,
     )
 
 
@@ -379,8 +401,9 @@ def _is_shifted(row: Sequence[str], columns: Sequence[Callable[[str], bool]]) ->
     return False
 
 
-def _check_repeated(name: str, trimmed: pd.DataFrame, header: list[str]) -> None:
+def _check_repeated(name: str, trimmed: pd.DataFrame) -> None:
     """Check that no line has the names of the columns again."""
+    header = trimmed.iloc[0].tolist()
     is_again = (trimmed.iloc[1:] == header).all(axis=1)
     if len([*filter(None, header)]) > 1 and is_again.any():
         raise InputDataError(

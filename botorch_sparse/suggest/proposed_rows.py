@@ -144,7 +144,7 @@ def _check_same_rows(path: Path, pool: Pool, kept: list[dict[str, str]]) -> None
         other = [
             f"{short_repr(name)} {short_repr(cells[name])}, now {short_repr(cell)}"
             for name, cell in now.items()
-            if name in cells and not cells_agree(cells[name], cell)
+            if name in cells and not pool.agrees(cells[name], name, row)
         ]
         if other:
             raise InputDataError(
@@ -164,10 +164,11 @@ def _row_with_features(cells: dict[str, str], pool: Pool) -> int:
 
 def without_results(before: ProposedRows, pool: Pool, results: Results) -> ProposedRows:
     """The rows that wait on: they have no result, and have not failed."""
+    others = [*results.others, *results.renamed]
     gone = [
         cells
         for cells in before.gone
-        if not any(_is_of(other, cells, pool) for other in results.others)
+        if not any(_is_of(other, cells, pool) for other in others)
     ]
     done = {*results.rows, *results.failed}
     return ProposedRows([row for row in before.rows if row not in done], gone)

@@ -307,6 +307,12 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
             proposed.gone_names(pool.key)
         ),
         f"{no_row}{digits}, and count as data beside it": results.beside,
+        f"of the results have keys that {name} lacks and the features of rows of it, "
+        "and count as results of these": [
+            f"{m.text.place(m.place)}{f' of {m.text.name}' * (not results.is_one)} has "
+            f"those of {pool.name(m.row)}"
+            for m in results.renamed
+        ],
         f"{no_row}, and failed: they say nothing, and are left out": results.silent,
         "of the results are in an earlier file too, with the same value, and count "
         "once (repeated measurements belong in one file)": results.doubles,

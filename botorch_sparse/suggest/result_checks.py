@@ -197,8 +197,7 @@ def _check_equal_keys(text: TextTable, pool: Pool) -> None:
 def _has_others(text: TextTable, i: int, row: int, pool: Pool) -> bool:
     """Whether a result has all features, and some differ from the row's."""
     return pool.has_features(text.columns, i) and not all(
-        cells_agree(text.columns[name][i], pool.text.columns[name][row])
-        for name in pool.features
+        pool.agrees(text.columns[name][i], name, row) for name in pool.features
     )
 
 
@@ -257,7 +256,8 @@ def check_features(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
             if rows[i] < 0 or is_blank(cell) or not any(map(str.isalnum, cell)):
                 continue
             own = pool.text.columns[name][rows[i]]
-            if not cells_agree(cell, own) and not _may_agree(cell, own, name, pool):
+            is_same = pool.agrees(cell, name, rows[i])
+            if not is_same and not _may_agree(cell, own, name, pool):
                 reason = (
                     f"{short_repr(cell)} is not {short_repr(own)}, which line "
                     f"{pool.text.lines[rows[i]]} of {pool.text.name} has for this key; "
@@ -273,6 +273,8 @@ def _may_agree(cell: str, own: str, name: str, pool: Pool) -> bool:
 
     Spreadsheets write dates anew, also those that are texts here.
     """
+    if name in pool.smiles:
+        return False
     if name not in pool.forms:
         units = {unit_of(cell), pool.text.units.get(name)} - {None}
         is_date = name in pool.text.dates and looks_like_date(cell)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import torch
 from botorch.exceptions import InputDataError
 
 from botorch_sparse.argument_checks import short_list, short_repr
@@ -17,7 +18,12 @@ from botorch_sparse.command_line.csv_cells import (
     marks_hint,
     number,
 )
-from botorch_sparse.suggest.candidate_pool import Matrix, Pool, check_summaries
+from botorch_sparse.suggest.candidate_pool import (
+    Matrix,
+    Pool,
+    check_molecules,
+    check_summaries,
+)
 from botorch_sparse.suggest.csv_reader import TextTable, read_table
 from botorch_sparse.suggest.outcome_options import kind_of
 from botorch_sparse.suggest.result_checks import (
@@ -37,10 +43,11 @@ from botorch_sparse.suggest.written_numbers import (
     check_units_in_all,
 )
 
-# A number that an instrument gives as a limit.
-LIMIT = re.compile(r"(?:[<>~\u2264\u2265\u2248]=?|ca\.?)\s*(-?\d+([.,]\d+)?)\s*\D?")
+# A number that an instrument gives as a limit, and one with its deviation.
+LIMIT = re.compile(r"(?:[<>~\u2264\u2265\u2248]=?|ca\.?)\s*(-?\d+([.,]\d+)?)\D*")
+DEVIATING = re.compile(r"(-?\d+([.,]\d+)?)\s*(\u00b1|\+/?-)\s*\d+([.,]\d+)?\D*")
 # Two numbers in one cell.
-TWO_NUMBERS = re.compile(r"-?\d+([.,]\d+)?[\s;/]+-?\d+([.,]\d+)?")
+TWO_NUMBERS = re.compile(r"-?\d+([.,]\d+)?[\s;/]+-?\d+([.,]\d+)?\D*")
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +107,7 @@ class Results:
         silent: Failed results of no row of the pool, in messages.
         doubles: Results that an earlier file has too, in messages.
         others: All results that are of no row of the pool.
+        renamed: All results of rows by their features, under keys that no row has.
         lines: The `n` measurements of rows, in messages.
         point_costs: Costs of the `p` measurements beside the pool; None if unknown.
         silent_costs: Costs of the failed results of no row of the pool, likewise.
@@ -120,6 +128,7 @@ class Results:
     silent: list[str] = field(default_factory=list)
     doubles: list[str] = field(default_factory=list)
     others: list[Measurement] = field(default_factory=list)
+    renamed: list[Measurement] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     point_costs: list[float | None] = field(default_factory=list)
     silent_costs: list[float | None] = field(default_factory=list)
@@ -192,6 +201,7 @@ def read_results(
             key=pool.key,
             decimal=pool.text.decimal,
             unitless=unitless,
+            numeric=pool.outcome_columns,
             may_be_dates=pool.text.dates.__contains__,
         )
         check_units(text, [pool.text, *texts], [*pool.features, *pool.outcome_columns])
@@ -229,6 +239,7 @@ def _measurements(
         _check_others(text, [pool.key], rows)
         check_keys(text, rows, pool)
         check_features(text, rows, pool)
+        rows = _with_equal_features(text, rows, pool)
     check_categories(text, rows, pool)
     cells = zip(*(text.columns[name] for name in pool.outcome_columns), strict=True)
     given = [
@@ -249,6 +260,7 @@ def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
         text.need([name], f"which {pool.text.name} has{ignore_hint(name, pool)}")
     for name in pool.features:
         text.texts(name) if name in pool.categories else text.numbers(name)
+    check_molecules(text, pool.smiles)
     rows, unknown = [-1] * len(text), []
     fit, points = pool.encode(text.columns, range(len(text)))
     for i, z, row in zip(fit, points, pool.rows_with(points), strict=True):
@@ -257,6 +269,24 @@ def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
     check_rounded(text, unknown, pool)
     check_names(text, rows, pool)
     return rows
+
+
+def _with_equal_features(text: TextTable, rows: Sequence[int], pool: Pool) -> list[int]:
+    """The rows of results; under a key that no row has, one with the same features.
+
+    They may be equal to six digits alone, where they are those of a single row.
+    """
+    found = [*rows]
+    unknown = [i for i, row in enumerate(rows) if row < 0]
+    fit, points = pool.encode(text.columns, unknown)
+    if not fit:
+        return found  # in a long pool an index takes time
+    index = pool.row_index
+    for i, z, row in zip(fit, points, pool.rows_with(points), strict=True):
+        point = torch.from_numpy(z)
+        near = [row] if row >= 0 else index.within(point, index.six_digits(point))
+        found[i] = near[0] if len(near) == 1 else -1
+    return found
 
 
 def _with_values(
@@ -284,9 +314,15 @@ def _with_values(
 
 
 def what_is_told(each: Measurement, pool: Pool) -> Hashable:
-    """The row of the pool that a result is of; for another one its key and features."""
+    """The row of the pool that a result names; for another one its key and features."""
     names = [*pool.features, *([] if pool.key is None else [pool.key])]
-    return each.row if each.row >= 0 else tuple(map(each.get, names))
+    is_named = each.row >= 0 and not _has_other_key(each, pool)
+    return each.row if is_named else tuple(map(each.get, names))
+
+
+def _has_other_key(each: Measurement, pool: Pool) -> bool:
+    """Whether a result has a key that no row has."""
+    return pool.key is not None and each.get(pool.key) not in pool.row_of_key
 
 
 def _counted_once(
@@ -358,6 +394,7 @@ def _sorted_out(
         silent_costs=[_cost(m, pool) for m in silent],
         doubles=doubles,
         others=others,
+        renamed=[m for m in of_rows if _has_other_key(m, pool)],
         is_one=is_one,
         texts=texts,
         told=[*inside, *beside],
@@ -400,6 +437,8 @@ def _value(measurement: Measurement, column: str, cell: str) -> float:
     )
     if found := LIMIT.fullmatch(cell):
         advice = f"; write the number alone, for a limit the limit itself: {found[1]}"
+    elif found := DEVIATING.fullmatch(cell):
+        advice = f"; write the number alone: {found[1]}"
     elif TWO_NUMBERS.fullmatch(cell):
         advice = "; write one number, and give each measurement a line of its own"
     reason = f"{short_repr(cell)} is no number{marks_hint(cell, others) or advice}."

@@ -26,8 +26,11 @@ OLD_SPREADSHEET = b"\xd0\xcf\x11\xe0"
 # Encodings by the first bytes, and what programs on Windows write without a mark.
 MARKED = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 WINDOWS = "cp1252"
+# Letters that most words of another encoding have alone, such as Cyrillic ones.
+ANOTHER = re.compile(r"(?<![A-Za-z])[\u00c0-\u00ff]{4,}(?![A-Za-z])")
+CYRILLIC = "cp1251"
 # A first line that tells a spreadsheet the mark between cells.
-DECLARED = re.compile(r'"?sep=([^"\r\n])"?[,;\t]*(?:\r?\n|\Z)', re.IGNORECASE)
+DECLARED = re.compile(r'"?sep=([^"\r\n])"?[,;\t]*(?:\r\n?|\n|\Z)', re.IGNORECASE)
 # The first line with more than separators.
 HEADER = re.compile(r"^[^\r\n]*[^\s,;][^\r\n]*", re.MULTILINE)
 LINE_BREAK = re.compile(r"\r\n?|\n")
@@ -79,10 +82,25 @@ def _decoded(content: bytes, name: str) -> tuple[str, list[str]]:
     rest = content.decode("utf-8", errors="ignore")
     if encoding != "utf-16" and b"\0" not in content and rest.isascii():
         with suppress(UnicodeDecodeError):
-            return content.decode(WINDOWS), [f"the encoding of Windows, {WINDOWS}"]
+            text = content.decode(WINDOWS)
+            _check_letters(text, content, name)
+            return text, [f"the encoding of Windows, {WINDOWS}"]
     raise InputDataError(
         f"{name}, line {line}: byte {byte:#04x} is no "
         f"{encoding.removesuffix('-sig').upper()}; save the file as CSV in UTF-8."
+    )
+
+
+def _check_letters(text: str, content: bytes, name: str) -> None:
+    """Check that text of Windows has no words of letters with accents alone."""
+    if (odd := ANOTHER.search(text)) is None:
+        return
+    line = text.count("\n", 0, odd.start()) + 1
+    meant = content[odd.start() : odd.end()].decode(CYRILLIC)  # a byte a letter
+    raise InputDataError(
+        f"{name}, line {line}: the file is not in UTF-8, and in the encoding of "
+        f"Windows {short_repr(odd[0])} is no word; is it {short_repr(meant)}, in "
+        f"{CYRILLIC}? Save the file as CSV in UTF-8."
     )
 
 

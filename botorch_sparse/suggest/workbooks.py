@@ -58,6 +58,8 @@ FORMULA = re.compile(rb"<(?:\w+:)?f[\s/>]")
 AN_HOUR = timedelta(hours=1)
 # So many digits of a number are shown by spreadsheets.
 DIGITS = 15
+# So many lines of a sheet may stand above its table, with the header.
+TOP_LINES = 20
 # The types of cells with errors, numbers or nothing, and dates or times.
 ERROR, NUMBER, DATE = "e", "n", "d"
 
@@ -75,6 +77,8 @@ class Records:
             messages. In `frame` it is empty.
         key_faults: The same of columns whose cells name rows: numbers that are cut.
         separator: The mark between cells; empty for workbooks.
+        sheets: Texts in the first lines of visible sheets by name; first the one that
+            is read.
     """
 
     frame: pd.DataFrame
@@ -83,6 +87,7 @@ class Records:
     faults: dict[int, str] = field(default_factory=dict)
     key_faults: dict[int, str] = field(default_factory=dict)
     separator: str = ""
+    sheets: dict[str, set[str]] = field(default_factory=dict)
 
 
 def read_workbook(content: bytes, name: str, decimal: str = ".") -> Records:
@@ -139,7 +144,8 @@ def read_workbook(content: bytes, name: str, decimal: str = ".") -> Records:
             "empty them if they are not to count"
         )
     cut = dict(reversed([*_cut(cells)]))  # the first cell of each column
-    return Records(frame, notes, unread, faults, cut)
+    sheets = {each.title: _top_texts(each) for each in visible}
+    return Records(frame, notes, unread, faults, cut, sheets=sheets)
 
 
 def _opened(content: bytes, name: str, *, computed: bool) -> Any:
@@ -169,6 +175,13 @@ def _num_filled(sheet: Any) -> int:
     """The number of rows with cells that are not empty."""
     rows = sheet.iter_rows(values_only=True)
     return sum(any(value not in (None, "") for value in row) for row in rows)
+
+
+def _top_texts(sheet: Any) -> set[str]:
+    """The texts in its first lines, with single blanks; one may be the header."""
+    rows = sheet.iter_rows(max_row=TOP_LINES, values_only=True)
+    texts = (value for value in chain(*rows) if isinstance(value, str))
+    return {" ".join(text.split()) for text in texts}
 
 
 def _texts(sheet: Any, decimal: str) -> tuple[pd.DataFrame, bool]:

@@ -13,12 +13,16 @@ from botorch.exceptions import InputDataError
 
 from botorch_sparse.argument_checks import short_repr
 from botorch_sparse.command_line.csv_cells import (
+    ONE_UNIT_ALONE,
+    ONE_UNIT_SHARE,
     POINTED,
     UNIT_SIGNS,
     has_comma,
     has_no_value,
     has_point,
+    looks_like_number,
     number,
+    sets_unit_apart,
     unit_of,
     without_unit,
 )
@@ -28,9 +32,6 @@ from botorch_sparse.suggest.csv_reader import TextTable
 THREE_BEHIND = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
 WHOLE = re.compile(r"[+-]?\d+")
 NUMBER_BEGINS = frozenset("+-.0123456789")
-# Where a larger share of a column's cells has one unit, it is meant for all of them;
-# and where more than half have it, and the others have no unit.
-ONE_UNIT_SHARE, ONE_UNIT_ALONE = 0.75, 0.5
 # The unit in the name of a column: T [K], T (K), T/K.
 UNIT_BEHIND = re.compile(r"\s*(\[[^]]*\]|\([^)]*\)|/[^/]*)$")
 # What stands there is a unit if it is one of these, in small letters.
@@ -140,9 +141,9 @@ def check_one_unit(text: TextTable, column: str, *, may_be_text: bool = False) -
     is_measured = not may_be_text and None not in units  # each a number with a unit
     if num <= share * units.total() and not is_measured:
         return
-    row = next(
-        i for i, x in enumerate(cells) if not has_no_value(x) and unit_of(x) != unit
-    )
+    odd = (i for i, x in enumerate(cells) if not has_no_value(x) and unit_of(x) != unit)
+    # A word is refused as such, once all numbers have the unit.
+    row = next(i for i in odd if unit_of(cells[i]) or looks_like_number(cells[i]))
     remedy = ", or declare the column as --text" * may_be_text
     reason = (
         f"{short_repr(cells[row])} is not in {short_repr(unit)}, as most cells of "
@@ -184,12 +185,6 @@ def _plain(unit: str) -> str:
     """A unit in small letters, as most people write it."""
     plain = "".join(unit.translate(UNIT_SIGNS).split()).lower().rstrip(".")
     return SYNONYMS.get(plain, plain)
-
-
-def sets_unit_apart(cell: str) -> bool:
-    """Whether a cell is a number and a unit behind a blank or a sign, unlike `1a`."""
-    unit = unit_of(cell)
-    return unit is not None and (" " in cell or not unit[0].isalpha())
 
 
 def check_units(

@@ -137,3 +137,38 @@ def test_one_of_the_rows_with_the_same_features_is_proposed(lab: Laboratory) -> 
     assert not answer.rows and "NO ROW IS PROPOSED: all rows that are" in answer.said
     ids = lab(*options, "--exclude", "id=c4", "--ignore", "price").ids
     assert {*ids} & {"c4", "t4", "u4"} == {"t4"}
+
+
+def test_results_under_other_keys_are_of_the_rows_with_their_features(
+    lab: Laboratory,
+) -> None:
+    """As of replicates with names of their own: their row is measured."""
+    lab.write("pool.csv", "id,x,solvent|R1,1,oil|R2,5,oil|R3,2,oil|R4,0.1234567,oil")
+    told = [
+        *("R1-1,1,oil,45", "R1-2,1.0,oil,46", "R2-1,5,oil,failed"),
+        *("R4-1,0.123457,oil,52", "old,7,oil,50"),
+    ]
+    (lab.folder / "more").mkdir()
+    first = lab.write("m.csv", "|".join(["id,x,solvent,loss", *told]))
+    answer = lab("--results", first, "--state", lab.state)
+    assert answer.ids == ["R3"]
+    assert "4 rows, 2 of them measured, 1 results beside it, 1 failed;" in answer.said
+    assert "best so far: 'R4' (line 5" in answer.said
+    rows = "line 2 (key 'R1-1') has those of 'R1' (line 2 of "
+    assert "note: 4 of the results have keys that" in answer.said
+    assert rows in answer.said
+    # Another replicate with the same value is no copy of the first.
+    then = lab.write("more/m.csv", "id,x,solvent,loss|R1-3,1,oil,45")
+    said = lab("--results", first, then).said
+    assert "count once" not in said
+    assert f"line 2 (key 'R1-1') of {first} has those" in said
+
+
+def test_waiting_rows_get_results_under_other_keys(lab: Laboratory) -> None:
+    lab.write("pool.csv", "id,x|R1,1|R2,5|R3,2|R4,9")
+    ids = lab("--state", lab.state, "--batch", 1).ids
+    x = {"R1": 1, "R2": 5, "R3": 2, "R4": 9}[ids[0]]
+    told = lab.write("m.csv", f"id,x,loss|again,{x},45")
+    said = lab("--results", told, "--state", lab.state, "--batch", 1).said
+    assert "1 of them measured, 1 proposed before" not in said
+    assert "1 of them measured; 1 proposed now" in said

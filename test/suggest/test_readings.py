@@ -199,3 +199,15 @@ def test_a_row_that_is_gone_needs_its_features(lab: Laboratory) -> None:
     line = lab.refused("--results", lab.write("m.csv", "id,loss|C12,3|c1,2"))
     assert "Did you mean 'c12'?" in line
     assert "gone from the candidates, keep its features in the results" in line
+
+
+def test_words_of_another_encoding_are_refused(lab: Laboratory) -> None:
+    """Cyrillic ones, which the encoding of Windows reads as letters with accents."""
+    text = "id,solvent,x\na,\u0442\u043e\u043b\u0443\u043e\u043b,1\nb,oil,2\n"
+    lab.write("pool.csv", text.encode("cp1251"))
+    line = lab.refused()
+    assert "pool.csv, line 2: the file is not in UTF-8" in line
+    assert "'\u0442\u043e\u043b\u0443\u043e\u043b', in cp1251" in line
+    western = "id,solvent,x\na,\u00c4thyl\u00e4ther,1\nb,cr\u00e9\u00e9e,2\n"
+    lab.write("pool.csv", western.encode("cp1252"))
+    assert len(lab().rows) == 2

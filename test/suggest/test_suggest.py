@@ -237,7 +237,8 @@ PROPOSED: list[tuple[Table, Table | None, str, str | int]] = [
     # what spreadsheets do to cells is no contradiction
     ("id,k,s|c1,2024-01-05,80.04|b,blue,7|d,red,8", "id,k,s,loss|c1,05/01/2024,80.0,4|b,,,1", "id", "d"),
     ("id,k,s|c1,red,123456789012|b,blue,7|d,red,8", "id,k,s,loss|c1,-,1E+11,4|b,,,1", "id", "d"),
-    ("id,k,s|C1CC1,red,1|b,blue,7|d,red,8", "id,k,s,loss|c1cc1,red,1,4|b,,,1", "id", "C1CC1 d"),
+    ("id,k,s|C1CC1,red,1|b,blue,7|d,red,8", "id,k,s,loss|c1cc1,red,2,4|b,,,1", "id", "C1CC1 d"),
+    ("id,k,s|C1CC1,red,1|b,blue,7|d,red,8", "id,k,s,loss|c1cc1,red,1,4|b,,,1", "id", "d"),
     ("id,k,s|1.1,red,5|b,blue,7|d,red,8", "id,k,s,loss|1.10,red,33,4|b,,,1", "id", "1.1 d"),
     ("id,k,s|0e12345678901234567890,red,1|b,blue,7|d,red,8", "id,k,s,loss|other,red,2,4|b,,,1", "id", 2),
     (KINDS, "id,heat,solvent,loss|a,1.0,X,1|b,,NA,2", "id", "c"),
@@ -277,7 +278,7 @@ def test_rows_that_are_neither_measured_nor_failed_are_proposed(
     options: str,
     expected: str | int,
 ) -> None:
-    """Where results count as data beside the pool, all of its rows are."""
+    """Where results of other features count beside the pool, all of its rows are."""
     lab.write("pool.csv", pool)
     if results == "same":
         words = [*words_of(lab, options, None), "--results", str(lab.pool)]

@@ -22,6 +22,12 @@ SHARED: list[tuple[list[str], str | None]] = [
     (["A1", "A2"], None),
     (["1e5", "2e5"], None),
     (["", ""], None),
+    (["45 %", "n.d.", "31 %"], "%"),
+    (["<1 %", "45 %", "31 %", "failed"], "%"),
+    (["45 %", "n.d.", "31 %", "3"], None),
+    (["45 %", "n.d.", "31 %", "3 g"], None),
+    (["1a", "oil", "2a"], None),
+    (["1 200,00 €", "9,50 €"], "€"),
 ]
 
 
@@ -36,6 +42,9 @@ def test_a_unit_is_shared_by_all_cells(cells: list[str], unit: str | None) -> No
         ("65 °C", "65"),
         ("-78\u2103", "-78"),
         ("1,2g", "1,2"),
+        ("1 200,00 €", "1 200,00"),
+        ("CHF 1'200", "1'200"),
+        ("2 50 g", "2 50 g"),
         ("NA", "NA"),
         ("oil", "oil"),
     ],
@@ -112,7 +121,7 @@ def test_one_cell_in_another_unit_is_named(lab: Laboratory) -> None:
     assert "line 32 (key 'd'), column 'time': '30 min' is not in 'h', as most" in line
     assert "read: 'time': 31 categories" in lab("--text", "time").said
     lab.write("pool.csv", lines("id,time,x", "c{0},{0} h,{0}", NUM) + "|d,over night,3")
-    assert "'over night' is not in 'h'" in lab.refused()
+    assert "'over night' is no number, but most cells of the" in lab.refused()
 
 
 def test_units_that_differ_are_refused(lab: Laboratory) -> None:
@@ -169,7 +178,7 @@ def test_a_result_without_the_unit_of_the_others_is_named(lab: Laboratory) -> No
 def test_words_among_numbers_with_a_unit(lab: Laboratory) -> None:
     """As among numbers without one; labels of substances are no numbers."""
     lab.write("pool.csv", "id,T|a,reflux|b,50 °C|c,25 °C")
-    assert "line 2 (key 'a'), column 'T': 'reflux' is not in '°C'" in lab.refused()
+    assert "line 2 (key 'a'), column 'T': 'reflux' is no number, but" in lab.refused()
     lab.write("pool.csv", "id,T|a,water|b,1a|c,2a")
     assert "read: 'T': 3 categories" in lab().said
     lab.write("pool.csv", "id,T|a,water|b,1 a|c,oil|d,2 a")
@@ -184,3 +193,47 @@ def test_signs_that_look_alike_are_one(lab: Laboratory, cells: str) -> None:
     lab.write("pool.csv", f"id,x|a,{first}|b,{rest[0]}|c,{rest[1]}")
     said = lab().said
     assert "read: 'x': numbers from -" in said or "from 5 to 7 µL" in said
+
+
+@pytest.mark.parametrize(
+    ("cell", "advice"),
+    [
+        ("n.d.", "'n.d.' is no number; write a number, where nothing was found 0"),
+        ("trace", "or failed if the measurement failed"),
+        ("<1 %", "'<1 %' is no number; write the number alone, for a limit"),
+        (">99 %", "for a limit the limit itself: 99."),
+        ("ca. 80 mol%", "for a limit the limit itself: 80."),
+        ("85 \u00b1 2 %", "; write the number alone: 85."),
+        ("45 / 47 %", "; write one number, and give each measurement a line"),
+        ("\uff15\uff17\uff0e\uff14\uff05", "write it in plain signs: 57.4%."),
+        ("1 200,00 %", "take out the marks that separate thousands: 1200,00;"),
+        ("1\u00a0200,00 %", "take out the marks that separate thousands: 1200,00;"),
+        ("51", "'51' is not in '%', as most cells of the column are"),
+        ("0.3 g", "'0.3 g' is not in '%', as most cells of the column are"),
+    ],
+)
+def test_what_is_no_number_among_results_with_a_unit(
+    lab: Laboratory, cell: str, advice: str
+) -> None:
+    """The advice is that among numbers without one."""
+    told = lab.write("m.csv", f'id,loss|c1,45 %|c2,"{cell}"|c3,31 %')
+    line = lab.refused("--results", told)
+    assert "line 3 (key 'c2'), column 'loss': " in line and advice in line
+
+
+def test_words_among_few_results_with_a_unit(lab: Laboratory) -> None:
+    """A target has numbers, however many of its cells are none."""
+    told = lab.write("m.csv", "id,loss|c1,45 %|c2,n.d.|c3,trace|c4,oil")
+    assert "(key 'c2'), column 'loss': 'n.d.' is no number" in lab.refused(
+        "--results", told
+    )
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u202f"])
+def test_thousands_with_a_currency(lab: Laboratory, space: str) -> None:
+    price = f"1{space}200,00 \u20ac"
+    lab.write("pool.csv", f"id;x;p|a;1;{price}|b;2;9,50 \u20ac|c;3;8,50 \u20ac")
+    line = lab.refused("--cost", "p", "--decimal", ",")
+    assert "'1 200,00' is no number" in line and "thousands: 1200,00" in line
+    lab.write("pool.csv", "id,x,p|a,1,on request|b,2,9.50 \u20ac|c,3,8.50 \u20ac")
+    assert "'on request' is no number; a finite one is" in lab.refused("--cost", "p")

@@ -332,6 +332,55 @@ def test_lines_that_sum_up_are_no_candidates(word: str, lab: Laboratory) -> None
     assert "looks like a summary of other lines" in lab.refused()
 
 
+@pytest.mark.parametrize(
+    ("keys", "odd"),
+    [
+        (["R1", "R2", "R10", "R10 Total"], "R10 Total"),
+        (["R1", "R2", "R10", "total R10"], None),
+        (["R1", "R2", "n"], "n"),
+        (["m", "n", "o"], None),
+        (["N", "R1", "R2"], None),
+        (["R1", "R2", "\u00d8"], "\u00d8"),
+    ],
+)
+def test_names_of_lines_below_a_table(
+    lab: Laboratory, keys: list[str], odd: str | None
+) -> None:
+    """A subtotal has some cells, too; letters may be keys."""
+    cells = [[key, i, "" if key == "R10 Total" else i] for i, key in enumerate(keys)]
+    lab.write("pool.csv", [["id", "x", "y"], *cells])
+    if odd is None:
+        assert len(lab().rows) == len(keys)
+    else:
+        assert f"'{odd}' looks like a summary of other lines" in lab.refused()
+
+
+def test_a_column_of_another_sheet_is_found(lab: Laboratory, tmp_path: Path) -> None:
+    path = workbook(tmp_path / "m.xlsx", [["Project", "Suzuki"], ["by", "me"]])
+    book = openpyxl.load_workbook(path)
+    book.active.title = "Cover"
+    book.create_sheet("Notes")["A1"] = "ask me"
+    path = tmp_path / "m.xlsx"
+    book.save(path)
+    line = lab.refused("--results", path)
+    assert (
+        "has no column 'loss'" in line and "The first sheet, 'Cover', is read" in line
+    )
+    assert "if one of 'Notes' is meant, move it to the front." in line
+    data = book.create_sheet("Data")
+    for row in (["batch 7"], ["id", "loss"], ["c1", 3]):
+        data.append(row)
+    book.save(path)
+    line = lab.refused("--results", path)
+    assert "'Cover', is read, and 'Data' has such a column; if 'Data' is meant" in line
+
+
+def test_names_of_columns_with_a_line_break(lab: Laboratory, tmp_path: Path) -> None:
+    rows = [["id", "yield\n(%)"], ["c1", 3], ["c2", 4]]
+    path = workbook(tmp_path / "m.xlsx", rows)
+    assert "2 of them measured" in lab("--results", path, target="yield (%)").said
+
+
 def test_raised_digits_are_no_digits(lab: Laboratory, tmp_path: Path) -> None:
     """A footnote's mark makes 4 a text, and not 42."""
     path = workbook(tmp_path / "s.xlsx", [["id", "loss"], ["c1", 3], ["c2", 4]])

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping
-from itertools import chain, combinations
+from itertools import combinations
 
 import numpy as np
 
@@ -11,9 +11,10 @@ from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import is_blank, number, spelling_form
 from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.odd_values import kelvin_among
+from botorch_sparse.suggest.warning_words import pool_warnings
 from botorch_sparse.suggest.written_numbers import (
-    are_units,
     mixed_units,
+    note_on_unit_column,
     notes_on_units,
 )
 
@@ -53,14 +54,6 @@ JOINED = re.compile(r"\s*[/+]\s*")
 # Categories are compared up to so many; a letter is mistyped in names of so many, once
 # in so many of the cells with the right one.
 MOST_COMPARED, LONG_NAME, RARE = 100, 5, 0.25
-# Words that forbid a row.
-WARNING = re.compile(
-    r"\b(do not|don['\u2019]?t|stop|explosive|explosion|explodes?|peroxides|recalled"
-    r"|expired|danger(ous)?|discarded|nicht (verwenden|benutzen|nehmen|ansetzen)"
-    r"|explosiv|abgelaufen|gesperrt|verboten|achtung|zur\u00fcckgerufen|gefahr)\b"
-    r"|[(\[][^)\]]*peroxid",
-    re.IGNORECASE,
-)
 # Na is sodium.
 SODIUM = "Na"
 
@@ -71,7 +64,7 @@ def notes_on_columns(pool: Pool, as_text: Collection[str]) -> Iterator[str]:
     for note in notes_on_units(pool.text, [*pool.features, pool.cost_column or ""]):
         yield f"note: {note}."
     yield from _key_notes(pool)
-    yield from _warning_notes(pool)
+    yield from pool_warnings(pool)
     for spec in pool.table.columns:
         column = str(spec.label)
         if _counts_rows(pool, column):
@@ -235,17 +228,6 @@ def _unknown_notes(pool: Pool, column: str) -> Iterator[str]:
         )
 
 
-def _warning_notes(pool: Pool) -> Iterator[str]:
-    """A note on keys and categories with words that forbid a row."""
-    kinds = chain(pool.row_of_key, *pool.categories.values())
-    if found := [kind for kind in dict.fromkeys(kinds) if WARNING.search(kind)]:
-        yield (
-            f"note: {pool.text.name}: {short_list(found, 5)} may say that rows are not "
-            "to be measured, and can be proposed all the same. Leave these rows out, "
-            "or name them by --exclude."
-        )
-
-
 def _twin_notes(pool: Pool, column: str) -> Iterator[str]:
     """A note on categories that may be one."""
     counts = Counter(pool.text.columns[column])
@@ -295,11 +277,6 @@ def _differ_in_a_letter(one: str, two: str) -> bool:
 
 def _unit_notes(pool: Pool, column: str) -> Iterator[str]:
     """A note on a column of units beside numbers."""
-    kinds = pool.categories[column]
-    has_numbers = len(pool.categories) < len(pool.features)
-    if has_numbers and len(kinds) > 1 and are_units(kinds):
-        yield (
-            f"note: {pool.text.name}: the categories of column {short_repr(column)}, "
-            f"{short_list(kinds, 4)}, are units. Numbers in another column are taken "
-            "as they are, whatever their unit; write all in one."
-        )
+    if len(pool.categories) < len(pool.features):
+        for note in note_on_unit_column(pool.text, column, pool.categories[column]):
+            yield f"note: {note}."

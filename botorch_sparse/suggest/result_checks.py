@@ -103,6 +103,12 @@ def unused_columns(text: TextTable, pool: Pool) -> list[str]:
     return [x for x in text.columns if x not in known and not WRITTEN.fullmatch(x)]
 
 
+def unlearned_columns(text: TextTable, pool: Pool) -> list[str]:
+    """Columns of results from which nothing is learned, those of the pool included."""
+    used = {pool.key, pool.cost_column, *pool.features, *pool.outcome_columns}
+    return [x for x in text.columns if x not in used and not WRITTEN.fullmatch(x)]
+
+
 def check_renamed(text: TextTable, pool: Pool, ignored: Collection[str]) -> None:
     """Check that no column of results is a feature by another name.
 

@@ -1,5 +1,6 @@
 """Results that may mean something else: named, and taken as they are."""
 
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain, combinations, product
@@ -7,7 +8,7 @@ from itertools import chain, combinations, product
 import numpy as np
 import torch
 
-from botorch_sparse.argument_checks import short_repr
+from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import (
     cells_agree,
     has_no_value,
@@ -17,9 +18,15 @@ from botorch_sparse.command_line.csv_cells import (
 )
 from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.csv_reader import TextTable
+from botorch_sparse.suggest.result_checks import unlearned_columns
 from botorch_sparse.suggest.results import Measurement, Results, what_is_told
-from botorch_sparse.suggest.written_numbers import notes_on_units
+from botorch_sparse.suggest.warning_words import result_warnings
+from botorch_sparse.suggest.written_numbers import note_on_unit_column, notes_on_units
 
+# Names of columns of units, which may be single letters there; and of dilutions.
+UNIT_NAME = re.compile(r"unit|einheit|unit\u00e9", re.IGNORECASE)
+DILUTION = re.compile(r"\bdilut(ion|ed)|verd\u00fcnn", re.IGNORECASE)
+A_DILUTION = re.compile(r"(\d+ ?[:/] ?)?\d+([.,]\d+)? ?(x|-?fold|-?fach)?")
 # Results that two files have with other digits, and not by chance.
 FEW_ALIKE = 3
 # So many values, of so many kinds, come again in their order only if they are copied.
@@ -33,6 +40,8 @@ def notes_on_results(pool: Pool, results: Results) -> Iterator[str]:
     """Notes on files and their results, without a point at the end."""
     for text in results.texts:
         yield from notes_on_units(text, [*pool.features, *pool.outcome_columns])
+        yield from _unit_column_notes(text, pool)
+    yield from result_warnings(results, pool)
     yield from _key_notes(results.others, pool)
     yield from rounded_notes(results.told)
     yield from _copied_notes(results, pool)
@@ -40,6 +49,21 @@ def notes_on_results(pool: Pool, results: Results) -> Iterator[str]:
     yield from chain.from_iterable(_twice_notes(text, pool) for text in results.texts)
     yield from chain.from_iterable(_lone_notes(text, pool) for text in results.texts)
     yield from _cost_notes(results.told, pool)
+
+
+def _unit_column_notes(text: TextTable, pool: Pool) -> Iterator[str]:
+    """Notes on columns that say for each result by what its number is to be scaled."""
+    for column in unlearned_columns(text, pool):
+        kinds = [*filter(None, dict.fromkeys(text.columns[column]))]
+        if UNIT_NAME.search(column) or any(len(kind) > 1 for kind in kinds):
+            yield from note_on_unit_column(text, column, kinds)
+        is_dilution = DILUTION.search(column) and all(map(A_DILUTION.fullmatch, kinds))
+        if is_dilution and len(kinds) > 1:
+            yield (
+                f"{text.name}: column {short_repr(column)} has different dilutions, "
+                f"{short_list(kinds, 4)}, which are not used. Results are taken as "
+                "they are; write them for one"
+            )
 
 
 def rounded_notes(told: Sequence[Measurement]) -> Iterator[str]:

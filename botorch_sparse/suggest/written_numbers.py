@@ -11,7 +11,7 @@ from itertools import product
 
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.argument_checks import short_repr
+from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import (
     POINTED,
     UNIT_SIGNS,
@@ -175,9 +175,17 @@ def notes_on_units(text: TextTable, columns: Iterable[str]) -> Iterator[str]:
             )
 
 
-def are_units(cells: Iterable[str]) -> bool:
-    """Whether all cells are units, as most people write them."""
-    return all(_plain(cell) in UNITS for cell in cells)
+def note_on_unit_column(
+    text: TextTable, column: str, kinds: Iterable[str]
+) -> Iterator[str]:
+    """A note on a column with several units, as most people write them."""
+    units = [*filter(None, dict.fromkeys(kinds))]
+    if len(units) > 1 and all(_plain(unit) in UNITS for unit in units):
+        yield (
+            f"{text.name}: the cells of column {short_repr(column)}, "
+            f"{short_list(units, 4)}, are units. Numbers in another column are taken "
+            "as they are, whatever their unit; write all in one"
+        )
 
 
 def _plain(unit: str) -> str:

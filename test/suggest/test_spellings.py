@@ -215,7 +215,7 @@ def test_words_that_forbid_a_row(lab: Laboratory, word: str, is_noted: bool) -> 
 def test_a_column_of_units(lab: Laboratory, kinds: list[str], is_noted: bool) -> None:
     rows = [[f"c{i}", i * i, kinds[i % 2]] for i in range(9)]
     lab.write("pool.csv", [["id", "time", "unit"], *rows])
-    note = f"categories of column 'unit', '{kinds[0]}', '{kinds[1]}', are units"
+    note = f"cells of column 'unit', '{kinds[0]}', '{kinds[1]}', are units"
     assert (note in lab().said) == is_noted
 
 

@@ -1,0 +1,160 @@
+"""Words and flags that forbid a row of the candidates, or void a result.
+
+The list is one for both files, in English, German and French. What it finds is named,
+and taken all the same.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+from botorch_sparse.argument_checks import short_list, short_repr
+from botorch_sparse.command_line.csv_cells import is_missing, number
+from botorch_sparse.suggest.candidate_pool import Pool
+from botorch_sparse.suggest.result_checks import unlearned_columns
+from botorch_sparse.suggest.results import Measurement, Results
+from botorch_sparse.suggest.written_numbers import UNIT_BEHIND
+
+# Words that warn wherever they stand in a cell.
+WARNING = re.compile(
+    r"\b(do not|don['\u2019]?t|stop|explosive|explosion|explodes?|peroxides|recalled"
+    r"|expired|danger(ous)?|discard(ed)?|ignored?|wrong|void(ed)?|invalid|reject(ed)?"
+    r"|abort(ed)?|superseded|outliers?|exclude|discontinued|unavailable"
+    r"|(out of|not in) stock|not available|sold out"
+    r"|nicht (verwenden|benutzen|nehmen|ansetzen|lieferbar|verf\u00fcgbar|vorr\u00e4tig"
+    r"|auf lager|werten)|explosiv|abgelaufen|gesperrt|verboten|achtung"
+    r"|zur\u00fcckgerufen|gefahr|ung\u00fcltig|verw[oe]rfen|ignorieren|abgebrochen"
+    r"|falsche[mnrs]?|ausrei(\u00df|ss)er|ausverkauft|vergriffen"
+    r"|ne pas|\u00e0 jeter|rejet\u00e9e?|invalide|annul\u00e9e?|aberrante?"
+    r"|erron\u00e9e?|p\u00e9rim\u00e9e?|\u00e9puis\u00e9e?|interdite?|en rupture"
+    r"|indisponible)\b|[(\[][^)\]]*peroxid",
+    re.IGNORECASE,
+)
+# The same words where they say nothing of a row.
+HARMLESS = re.compile(
+    r"void[ -](volume|time|fraction)|stop(ped)?[ -]flow|\b(no|not|non|kein|nicht|aucun)"
+    r" (an? |de )?(outliers?|discarded|rejected|aborted|excluded|invalid|ausrei\w+)"
+    r"|\b(layer|phase|filtrate|liquor|supernatant|residue|washing|precipitate|solid"
+    r"|fraction)s?( (was|were))? discarded",
+    re.IGNORECASE,
+)
+# Cells that warn as a whole; and others, which do beside results alone.
+STATUS = re.compile(
+    r"blocked|excluded|fail(ed)?|not ok|nok|n\. ?i\. ?o\.|fehlgeschlagen|ausgeschlossen"
+    r"|exclue?|\u00e9chou\u00e9e?",
+    re.IGNORECASE,
+)
+NO_SAMPLE = re.compile(
+    r"((neg(ative|\.)?|pos(itive|\.)?) )?(blank|control|leerwert|blindwert|blindprobe"
+    r"|(negativ|positiv)?kontrolle|t\u00e9moin|essai \u00e0 blanc)[ _-]?\d*",
+    re.IGNORECASE,
+)
+# Names of columns that say yes of rows that count, or can be had.
+SOUND = re.compile(
+    r"(is )?(valid|usable|approved|in stock|available|orderable)|g\u00fcltig|verwendbar"
+    r"|lieferbar|verf\u00fcgbar|vorr\u00e4tig|auf lager|valide|en stock|disponible",
+    re.IGNORECASE,
+)
+# Names of columns that have the amount of each row there is.
+AMOUNT = re.compile(r"(in |on )?stock|inventory|(lager)?bestand", re.IGNORECASE)
+YES = frozenset("1 1.0 y yes true x ja wahr oui vrai \u2713 \u2714".split())
+NO = frozenset("0 0.0 n no false nein falsch non faux - \u2717 \u2718".split())
+# So much of a long cell is shown before the word.
+SHOWN_BEFORE = 40
+
+
+def pool_warnings(pool: Pool) -> Iterator[str]:
+    """A note on keys and other cells of candidates that forbid a row."""
+    found = [short_repr(key) for key in pool.row_of_key if _find(key) is not None]
+    for column in (*pool.features, *pool.left_out):
+        kinds = pool.categories.get(column)
+        cells = pool.text.columns[column] if kinds is None else kinds
+        is_text = kinds is not None or column in pool.left_out
+        odd = _warnings(column, cells, words=is_text and column not in pool.smiles)
+        found += [f"{_shown(cell)} of {short_repr(column)}" for cell in odd]
+    if found:
+        yield (
+            f"note: {pool.text.name}: {short_list(found, 5, show=str)} may say that "
+            "rows are not to be measured, and can be proposed all the same. Leave "
+            "these rows out, or name them by --exclude."
+        )
+
+
+def result_warnings(results: Results, pool: Pool) -> Iterator[str]:
+    """Notes on results that are void by a remark or a flag, for each file one."""
+    for text in results.texts:
+        told = [each for each in results.told if each.text is text]
+        found = list[tuple[int, str]]()
+        for column in unlearned_columns(text, pool):
+            own = [each for each in told if not _is_of_row(each, column, pool)]
+            cells = text.columns[column]
+            odd = {*_warnings(column, cells, words=True, of_results=True)}
+            for place in (each.place for each in own if each.get(column) in odd):
+                cell = f"{_shown(cells[place])} in {short_repr(column)}"
+                found.append((place, f"{text.place(place)}, {cell}"))
+        if found:
+            shown = [note for _, note in sorted(found)]
+            yield (
+                f"{text.name}: {short_list(shown, 3, show=str)} may say that results "
+                "are void, and they count all the same. Leave these results out if "
+                "they are not to count"
+            )
+
+
+def _is_of_row(each: Measurement, column: str, pool: Pool) -> bool:
+    """Whether a cell of a result is one of its row, copied from the candidates."""
+    cells = pool.text.columns.get(column)
+    if cells is None or each.row < 0 or each.text.name == pool.text.name:
+        return False
+    return cells[each.row] == each.get(column)
+
+
+def _warnings(
+    column: str, cells: Collection[str], *, words: bool, of_results: bool = False
+) -> list[str]:
+    """The different cells of a column that forbid or void what they belong to."""
+    name = UNIT_BEHIND.sub("", column).replace("_", " ").strip(" ?")
+    if SOUND.fullmatch(name) or AMOUNT.fullmatch(name) or _find(name) is not None:
+        if flags := _flags(name, [*dict.fromkeys(cells)]):
+            return flags
+    if not words:
+        return []
+    kinds = [kind for kind in dict.fromkeys(cells) if number(kind) is None]
+    return [
+        kind
+        for kind in kinds
+        if _find(kind) is not None or (of_results and NO_SAMPLE.fullmatch(kind))
+    ]
+
+
+def _flags(name: str, kinds: Sequence[str]) -> list[str]:
+    """The cells of a column of yes and no that say the worse of the two.
+
+    Of one kind of cell beside empty ones either may be it.
+    """
+    known = [kind for kind in kinds if not is_missing(kind)]
+    yes, no = (
+        [kind for kind in known if kind.casefold() in words] for words in (YES, NO)
+    )
+    if AMOUNT.fullmatch(name):
+        return no if len(kinds) > 1 else []
+    if len(kinds) < 2 or len(known) > 2:
+        return []
+    if SOUND.fullmatch(name):
+        return no or ([kind for kind in kinds if is_missing(kind)] if yes else [])
+    return yes or ([] if no or len(known) > 1 else known)
+
+
+def _find(cell: str) -> int | None:
+    """The place of the first word of a cell that warns; None for none."""
+    if STATUS.fullmatch(cell):
+        return 0
+    if WARNING.search(cell) is None:  # most cells
+        return None
+    found = WARNING.search(HARMLESS.sub(lambda part: " " * len(part[0]), cell))
+    return None if found is None else found.start()
+
+
+def _shown(cell: str) -> str:
+    """A cell in messages; if it is long, from the word on that warns."""
+    place = _find(cell) or 0
+    return short_repr(cell if place <= SHOWN_BEFORE else f"...{cell[place:]}")

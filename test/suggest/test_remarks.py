@@ -1,0 +1,175 @@
+"""Remarks, flags and units beside the results are named, with their lines."""
+
+import pytest
+from laboratory import Laboratory
+
+pytest.importorskip("pandas")
+
+VOID = "may say that results are void"
+NOT_NOW = "may say that rows are not to be measured"
+
+
+@pytest.mark.parametrize(
+    ("remark", "is_noted"),
+    [
+        ("WRONG SUBSTRATE - discard this value", True),
+        ("Aborted", True),
+        ("rejected (QC)", True),
+        ("superseded by R2b", True),
+        ("outlier?", True),
+        ("Blank", True),
+        ("neg. control", True),
+        ("failed", True),
+        ("value is void", True),
+        ("ung\u00fcltig", True),
+        ("Ausrei\u00dfer", True),
+        ("verworfen, falsches Substrat", True),
+        ("valeur aberrante", True),
+        ("mesure annul\u00e9e", True),
+        ("brown oil", False),
+        ("white solid, aqueous layer discarded", False),
+        ("elutes in the void volume", False),
+        ("no outlier", False),
+        ("blank was subtracted", False),
+        ("temperature control by a bath", False),
+        ("air was excluded", False),
+        ("solide blanc", False),
+        ("avoid light", False),
+    ],
+)
+def test_remarks_that_void_a_value(
+    lab: Laboratory, remark: str, is_noted: bool
+) -> None:
+    """Among many others that do not, and in a column that the candidates have too."""
+    table = f"id,loss,remarks|c1,45,brown oil|c2,97,{remark}|c3,62,white solid"
+    told = lab.write("m.csv", [line.split(",", 2) for line in table.split("|")])
+    said = lab("--results", told).said
+    note = f"m.csv: line 3 (key 'c2'), {remark!r} in 'remarks' {VOID}, and"
+    assert (note in said) == (VOID in said) == is_noted
+    lab.write("pool.csv", "id,x,remarks|c1,1,|c2,5,|c3,2,|c4,9,")
+    assert (note in lab("--results", told).said) == is_noted
+
+
+def test_a_remark_of_the_candidates_voids_no_result(lab: Laboratory) -> None:
+    """The output has their columns; in one file of both a remark may be of a result."""
+    lab.write("pool.csv", "id,x,lot|c1,1,a|c2,5,expired|c3,2,b")
+    told = lab.write("m.csv", "id,x,lot,loss|c1,1,a,3|c2,5,expired,4")
+    assert VOID not in lab("--results", told, "--ignore", "lot").said
+    both = lab.write("pool.csv", "id,x,lot,loss|c1,1,,3|c2,5,discard,4|c3,2,,|c4,3,,")
+    said = lab("--results", both, "--ignore", "lot").said
+    assert f"line 3 (key 'c2'), 'discard' in 'lot' {VOID}" in said
+    both = lab.write("pool.csv", "id,x,lot,loss|c1,1,,3|c2,5,,4|c3,2,discard,|c4,3,,")
+    assert VOID not in lab("--results", both, "--ignore", "lot").said
+
+
+def test_a_long_remark_is_shown_where_it_warns(lab: Laboratory) -> None:
+    told = lab.write("m.csv", f"id,loss,note|c1,3,{'so brown ' * 9}discard it|c2,4,x")
+    assert f"'...discard it' in 'note' {VOID}" in lab("--results", told).said
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "place"),
+    [
+        ("valid", "1,0,1", 1),
+        ("Valid?", "yes,no,yes", 1),
+        ("valid", "x,,x", 1),
+        ("g\u00fcltig", "ja,ja,nein", 2),
+        ("outlier", "0,1,0", 1),
+        ("is_outlier", "False,True,False", 1),
+        ("exclude", ",x,", 1),
+        ("exclude", ",Q test,", 1),
+        ("exclude", "no,no,yes", 2),
+        ("valid", "1,1,1", None),
+        ("valid", "1,2,3", None),
+        ("outlier score", "0.1,0.2,1", None),
+        ("exclude", "no,no,", None),
+        ("stirred", "1,0,1", None),
+    ],
+)
+def test_flags_that_void_a_value(
+    lab: Laboratory, column: str, cells: str, place: int | None
+) -> None:
+    kinds = cells.split(",")
+    rows = [[f"c{i}", 40 + 9 * i, kind] for i, kind in enumerate(kinds)]
+    told = lab.write("m.csv", [["id", "loss", column], *rows])
+    said = lab("--results", told).said
+    assert (VOID in said) == (place is not None)
+    if place is not None:
+        at = f"line {place + 2} (key 'c{place}'), {kinds[place]!r} in '{column}' {VOID}"
+        assert at in said
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "shown"),
+    [
+        ("status", "ok,discontinued,ok,ok", "discontinued"),
+        ("status", "ok,out of stock,ok,ok", "out of stock"),
+        ("status", "ok,not available,ok,ok", "not available"),
+        ("status", "ok,sold out,ok,ok", "sold out"),
+        ("status", "ok,blocked,ok,ok", "blocked"),
+        ("status", "ok,nicht lieferbar,ok,ok", "nicht lieferbar"),
+        ("status", "ok,\u00e9puis\u00e9,ok,ok", "\u00e9puis\u00e9"),
+        ("in stock", "yes,no,yes,yes", "no"),
+        ("stock (g)", "5,0,2.5,1", "0"),
+        ("expired", "0,1,0,0", "1"),
+        ("stock solution (mL)", "5,0,2.5,1", None),
+        ("type", "sample,blank,sample,control", None),
+        ("group", "blocked amine,free amine,free amine,free", None),
+        ("base", "yes,no,yes,yes", None),
+    ],
+)
+def test_candidates_that_cannot_be_had(
+    lab: Laboratory, column: str, cells: str, shown: str | None
+) -> None:
+    rows = [[f"c{i}", i * i, kind] for i, kind in enumerate(cells.split(","))]
+    lab.write("pool.csv", [["id", "x", column], *rows])
+    said = lab().said
+    assert (NOT_NOW in said) == (shown is not None)
+    assert shown is None or f"pool.csv: {shown!r} of {column!r} {NOT_NOW}" in said
+
+
+def test_remarks_that_are_no_feature_forbid_rows_too(lab: Laboratory) -> None:
+    rows = [[f"c{i}", i * i, f"lot {i}" if i != 7 else "do not use"] for i in range(25)]
+    lab.write("pool.csv", [["id", "x", "remark"], *rows])
+    assert f"'do not use' of 'remark' {NOT_NOW}" in lab().said
+
+
+@pytest.mark.parametrize(
+    ("column", "kinds", "is_noted"),
+    [
+        ("unit", ["mg", "g", "mg"], True),
+        ("unit", ["g", "", "l"], True),
+        ("Einheit", ["h", "d", "d"], True),
+        ("amount in", ["mg", "g", "mg"], True),
+        ("unit", ["mg", "mg", "mg"], False),
+        ("operator", ["M", "S", "M"], False),
+        ("unit", ["A1", "g", "mg"], False),
+    ],
+)
+def test_a_column_of_units_beside_the_results(
+    lab: Laboratory, column: str, kinds: list[str], is_noted: bool
+) -> None:
+    values = [45, 0.097, 31]
+    rows = [[f"c{i}", values[i], kind] for i, kind in enumerate(kinds)]
+    told = lab.write("m.csv", [["id", "loss", column], *rows])
+    note = f"m.csv: the cells of column '{column}', {kinds[0]!r}, "
+    assert (note in lab("--results", told).said) == is_noted
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "is_noted"),
+    [
+        ("dilution", ["1/10", "1/10", "1/100"], True),
+        ("Verd\u00fcnnung", ["10", "1", "10"], True),
+        ("dilution", ["1/10", "1/10", "1/10"], False),
+        ("dilution", ["in water", "in oil", ""], False),
+        ("plate", ["1", "2", "3"], False),
+    ],
+)
+def test_a_column_of_dilutions(
+    lab: Laboratory, column: str, cells: list[str], is_noted: bool
+) -> None:
+    rows = [[f"c{i}", 9 * i, cell] for i, cell in enumerate(cells)]
+    told = lab.write("m.csv", [["id", "loss", column], *rows])
+    note = f"column '{column}' has different dilutions"
+    assert (note in lab("--results", told).said) == is_noted

@@ -80,7 +80,7 @@ def column_lines(
 
 def _read_lines(pool: Pool, ignored: Collection[str]) -> Iterator[str]:
     """How the file and each column was read, a line each; many features in one."""
-    yield from _file_lines(pool.text)
+    yield from _file_lines(pool.text, [pool.key or ""])
     if pool.key is not None:
         yield f"read: {short_repr(pool.key)}: names the rows (--key)."
     if pool.cost is not None and pool.cost_column is not None:
@@ -96,12 +96,24 @@ def _read_lines(pool: Pool, ignored: Collection[str]) -> Iterator[str]:
         yield f"read: {short_list(shown, show=str)}: left out (--ignore)."
 
 
-def _file_lines(text: TextTable) -> Iterator[str]:
-    """How a file was read, where that is no matter of course."""
+def _file_lines(text: TextTable, columns: Iterable[str]) -> Iterator[str]:
+    """How a file was read, where that is no matter of course.
+
+    Args:
+        text: The file.
+        columns: Those in which a colour may say that a row does not count.
+    """
     for note in text.notes:
         yield f"read: {text.name}: {note}."
     for note in text.unread:
         yield f"note: {text.name}: {note}."
+    coloured = [*chain(*(text.coloured.get(column, ()) for column in columns))]
+    if coloured:
+        yield (
+            f"note: {text.name}: cells with a colour of their own count as the others: "
+            f"{short_list(coloured, 5)}; take their rows out if the colour says that "
+            "they are not to count."
+        )
 
 
 def _what_was_read(pool: Pool, column: str) -> str:
@@ -129,7 +141,9 @@ def _range(values: Sequence[float], unit: str | None, all_rows: str) -> str:
 
 def result_lines(pool: Pool, results: Results) -> Iterator[str]:
     """How the outcomes were read, and which values may be mistakes."""
-    yield from chain.from_iterable(map(_file_lines, results.texts))
+    used = [pool.key or "", *pool.outcome_columns]
+    for text in results.texts:
+        yield from _file_lines(text, used)
     order, texts = results.file_order, results.texts
     values = np.array([*results.values, *results.point_values], dtype=float)[order]
     shown = [*results.lines, *results.beside]

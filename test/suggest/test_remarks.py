@@ -1,4 +1,6 @@
-"""Remarks, flags and units beside the results are named, with their lines."""
+"""Remarks, flags, units and colours beside the results are named by their lines."""
+
+from pathlib import Path
 
 import pytest
 from laboratory import Laboratory
@@ -173,3 +175,54 @@ def test_a_column_of_dilutions(
     told = lab.write("m.csv", [["id", "loss", column], *rows])
     note = f"column '{column}' has different dilutions"
     assert (note in lab("--results", told).said) == is_noted
+
+
+def coloured(path: Path, num: int, cells: str, colour: str = "FFFF0000") -> Path:
+    """A workbook of results, of which some cells have a colour."""
+    openpyxl = pytest.importorskip("openpyxl")
+    from openpyxl.styles import PatternFill
+
+    book = openpyxl.Workbook()
+    book.active.append(["id", "loss", "note"])
+    for i in range(num):
+        book.active.append([f"c{i}", i * i % 7, f"n{i % 2}"])
+    for place in cells.split():
+        book.active[place].fill = PatternFill("solid", fgColor=colour)
+    book.save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("num", "cells", "shown"),
+    [
+        (2, "B3", "'B3'"),
+        (8, "B3 B9", "'B3', 'B9'"),
+        (8, "A3 B3 C3", "'A3', 'B3'"),
+        (8, "A1 B1 C1", None),  # the header
+        (8, "B3 B5 B7", None),
+        (8, "C3", None),  # no key and no result
+        (2, "A3 B3 C3", None),  # every second line
+        (8, "A3 B3 C3 A5 B5 C5 A7 B7 C7 A9 B9 C9", None),
+        (8, "B15", None),  # empty
+    ],
+)
+def test_a_few_cells_with_a_colour_are_named(
+    lab: Laboratory, tmp_path: Path, num: int, cells: str, shown: str | None
+) -> None:
+    note = "cells with a colour of their own count as the others: "
+    path = coloured(tmp_path / "m.xlsx", num, cells)
+    said = lab("--results", path).said
+    assert (note in said) == (shown is not None)
+    assert shown is None or f"m.xlsx: {note}{shown}; " in said
+    coloured(path, num, cells, "FFFFFFFF")
+    assert note not in lab("--results", path).said
+
+
+def test_keys_of_candidates_with_a_colour_are_named(
+    lab: Laboratory, tmp_path: Path
+) -> None:
+    lab.pool = coloured(tmp_path / "pool.xlsx", 9, "A4 C5")
+    said = lab("--ignore", "loss").said
+    assert "pool.xlsx: cells with a colour of their own count as the others: 'A4';" in (
+        said
+    )

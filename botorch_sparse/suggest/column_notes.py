@@ -10,7 +10,7 @@ import numpy as np
 from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import is_blank, number, spelling_form
 from botorch_sparse.suggest.candidate_pool import Pool
-from botorch_sparse.suggest.odd_values import kelvin_among
+from botorch_sparse.suggest.other_units import kelvin_among
 from botorch_sparse.suggest.warning_words import pool_warnings
 from botorch_sparse.suggest.written_numbers import (
     mixed_units,

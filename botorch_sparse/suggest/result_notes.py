@@ -16,8 +16,10 @@ from botorch_sparse.command_line.csv_cells import (
     spelling_form,
     without_unit,
 )
+from botorch_sparse.strategies import Objective
 from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.csv_reader import TextTable
+from botorch_sparse.suggest.other_units import are_fractions, beyond_per_cent
 from botorch_sparse.suggest.result_checks import unlearned_columns
 from botorch_sparse.suggest.results import Measurement, Results, what_is_told
 from botorch_sparse.suggest.warning_words import result_warnings
@@ -46,6 +48,7 @@ def notes_on_results(pool: Pool, results: Results) -> Iterator[str]:
     yield from rounded_notes(results.told)
     yield from _copied_notes(results, pool)
     yield from _equal_outcome_notes(results, pool)
+    yield from _per_cent_notes(results, pool)
     yield from chain.from_iterable(_twice_notes(text, pool) for text in results.texts)
     yield from chain.from_iterable(_lone_notes(text, pool) for text in results.texts)
     yield from _cost_notes(results.told, pool)
@@ -130,6 +133,37 @@ def _equal_outcome_notes(results: Results, pool: Pool) -> Iterator[str]:
                 f"all {len(both)} results of {text.name} with both. They are taken as "
                 "they are; correct them if a column was copied"
             )
+
+
+def _per_cent_notes(results: Results, pool: Pool) -> Iterator[str]:
+    """Notes on outcomes whose name has %, and whose values may be none.
+
+    Small values that are wanted small, such as impurities, are odd only beside another
+    outcome of fractions.
+    """
+    fractions = dict[str, bool]()
+    for place, outcome in enumerate(pool.outcomes):
+        name = str(outcome.name)
+        cells = [each.cells[place] for each in results.told]
+        values = [float("nan" if has_no_value(cell) else cell) for cell in cells]
+        is_shown = any(name in text.units for text in results.texts)
+        if not is_shown and are_fractions(name, values):
+            is_large = isinstance(outcome, Objective) and not outcome.minimize
+            fractions[name] = is_large or getattr(outcome, "lower", None) is not None
+        if odd := beyond_per_cent(name, values):
+            told = [(f"{values[i]:.6g}", results.told[i]) for i in odd]
+            shown = [f"{y} ({m.text.place(m.place)})" for y, m in told]
+            yield (
+                f"{short_repr(name)} is named as a per cent, and has "
+                f"{short_list(shown, 3, show=str)}. They are taken as they are; "
+                "correct them if they are mistakes"
+            )
+    if any(fractions.values()):
+        yield (
+            f"{short_list(fractions)} {'is' if len(fractions) < 2 else 'are'} named as "
+            "a per cent, and nothing is above 1. Fractions? They are taken as they "
+            "are; limits and predictions are in their unit"
+        )
 
 
 def _twice_notes(text: TextTable, pool: Pool) -> Iterator[str]:

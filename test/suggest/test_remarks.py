@@ -1,6 +1,7 @@
 """Remarks, flags, units and colours beside the results are named by their lines."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from laboratory import Laboratory
@@ -175,6 +176,59 @@ def test_a_column_of_dilutions(
     told = lab.write("m.csv", [["id", "loss", column], *rows])
     note = f"column '{column}' has different dilutions"
     assert (note in lab("--results", told).said) == is_noted
+
+
+PER_CENT = "named as a per cent"
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "noted"),
+    [
+        (
+            ["yield (%)", "dirt (%)"],
+            [(0.45, 0.03), (0.91, 0.08), (0.62, 0.012)],
+            "'yield (%)', 'dirt (%)' are",
+        ),
+        (["% yield", "dirt"], [(0.45, 0.03), (0.91, 8), (1, 1)], "'% yield' is"),
+        (["yield (%)", "dirt (%)"], [(45, 0.03), (91, 0.08), (62, 0.012)], None),
+        (["yield", "dirt"], [(0.45, 0.03), (0.91, 0.08), (0.62, 0.012)], None),
+        (["yield (%)", "dirt"], [("0.45 %", 1), ("0.9 %", 2), ("1 %", 3)], None),
+        (["yield (%)", "dirt"], [(0.45, 1), (0.9, 2), (1.4, 3)], None),
+        (["yield (%)", "dirt"], [(0, 1), (0, 2), (0, 3)], None),
+        (["yield (%)", "dirt"], [(0.4, 1), (0.5, 2)], None),
+    ],
+)
+def test_fractions_in_a_column_of_per_cents(
+    lab: Laboratory, columns: list[str], rows: list[tuple[Any, Any]], noted: str | None
+) -> None:
+    """Impurities below 1 are usual, and yields are not."""
+    told = [["id", *columns], *([f"c{i}", *row] for i, row in enumerate(rows))]
+    words = ["--constraint", f"{columns[1]}<=5", "--results", lab.write("m.csv", told)]
+    said = lab(*words, target=columns[0]).said
+    assert (PER_CENT in said) == (noted is not None)
+    assert noted is None or f"note: {noted} {PER_CENT}, and nothing is above 1" in said
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "shown"),
+    [
+        ("yield (%)", [45, 131.5, -4, 62, 31], "131.5 (line 3 (key 'c1')), -4 (line 4"),
+        ("yield (%)", [45, 103.5, 0, 62, 31], None),
+        ("inhibition (%)", [45, 131.5, -4, 62, 31], None),
+        ("ee (%)", [45, -98, -4, 62, 31], None),
+        ("yield (mg)", [45, 131.5, -4, 62, 31], None),
+        ("growth (%)", [145, 131.5, 181, 162, 131], None),
+        ("potency (%)", [145, 131.5, 181, 62, 131], None),
+    ],
+)
+def test_per_cents_below_0_or_far_above_100(
+    lab: Laboratory, column: str, values: list[float], shown: str | None
+) -> None:
+    rows = [[f"c{i}", value] for i, value in enumerate(values)]
+    told = lab.write("m.csv", [["id", column], *rows])
+    said = lab("--results", told, target=column).said
+    assert (PER_CENT in said) == (shown is not None)
+    assert shown is None or f"'{column}' is {PER_CENT}, and has {shown}" in said
 
 
 def coloured(path: Path, num: int, cells: str, colour: str = "FFFF0000") -> Path:

@@ -9,11 +9,12 @@ import numpy as np
 
 from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import is_blank, number, spelling_form
-from botorch_sparse.suggest.candidate_pool import Pool
+from botorch_sparse.suggest.candidate_pool import Matrix, Pool
 from botorch_sparse.suggest.other_units import kelvin_among
 from botorch_sparse.suggest.warning_words import pool_warnings
 from botorch_sparse.suggest.written_numbers import (
     mixed_units,
+    named_unit,
     note_on_unit_column,
     notes_on_units,
 )
@@ -34,6 +35,16 @@ A_TIME = re.compile(r"\d{1,3}:\d{2}(:\d{2})?")
 MARKED = re.compile(
     r"(([<>~\u2248\u2264\u2265]=?|ca\.?)\s*)?\d[\d.,]*"
     r"(\s*([-\u2013:/^]|[x\u00d7*\u00b7]\s*10\s*\^?)\s*[-\u2013\u2212]?\d[\d.,]*)?"
+)
+# Names of columns of ratios; and of numbers that are no dates.
+RATIO = re.compile(
+    r"(?<![a-z])ratio(?!n)|verh[\u00e4a]ltnis|rapport|sto[iy]?ch|equiv|\u00e4quiv|\beq\b|\w ?: ?\w",
+    re.IGNORECASE,
+)
+QUANTITY = re.compile(
+    r"conc|konz|loading|beladung|dose|dosis|amount|menge|temp|pressure"
+    r"|druck|\bph\b|mol|mass|volum|weight|gewicht",
+    re.IGNORECASE,
 )
 # Names of columns that no number measures.
 SUBSTANCES = re.compile(
@@ -70,6 +81,7 @@ def notes_on_columns(pool: Pool, as_text: Collection[str]) -> Iterator[str]:
         if _counts_rows(pool, column):
             yield _count_note(pool, column)
         yield from _kelvin_notes(pool, column)
+        yield from _spreadsheet_notes(pool, column)
         if _may_be_codes(pool, column):
             yield _code_note(pool, column)
         if column in pool.categories and column not in {*as_text, *pool.smiles}:
@@ -169,6 +181,36 @@ def _order_notes(pool: Pool, column: str) -> Iterator[str]:
             "categories, whose order is lost. Write all in one unit, or declare the "
             "column as --text."
         )
+
+
+def _spreadsheet_notes(pool: Pool, column: str) -> Iterator[str]:
+    """A note on times and dates of a workbook that may have been typed otherwise."""
+    text, values = pool.text, pool.features[column]
+    if not text.is_workbook or isinstance(values, list):
+        return
+    what = ""
+    is_ratio = RATIO.search(column) is not None
+    is_quantity = is_ratio or QUANTITY.search(column) or named_unit(column)
+    if column in text.dates and is_quantity:
+        first = text.typed[column].iat[0].strip()
+        what = f"dates, such as {first}, which spreadsheets make of numbers such as 1.2"
+    elif text.units.get(column) == "h" and (is_ratio or _are_ratios(values)):
+        minutes = round(60 * values[0])
+        first = f"{minutes // 60}:{minutes % 60:02}"
+        what = f"times, such as {first}, which spreadsheets make of ratios such as 1:2"
+    if what:
+        yield (
+            f"note: {text.name}: column {short_repr(column)} has {what}. If they did, "
+            "format the column as text, and write them anew."
+        )
+
+
+def _are_ratios(hours: Matrix) -> bool:
+    """Whether most of several times are an hour or more and a few minutes: 1:02."""
+    minutes = np.round(60 * np.unique(hours))
+    is_whole = np.isclose(60 * np.unique(hours), minutes, rtol=0, atol=1e-4)
+    is_few = is_whole & (minutes >= 60) & np.isin(minutes % 60, range(1, 10))
+    return len(minutes) > 1 and bool(2 * is_few.sum() > len(minutes))
 
 
 def _kelvin_notes(pool: Pool, column: str) -> Iterator[str]:

@@ -27,6 +27,8 @@ MAX_COLUMNS = 30
 MAX_KINDS = 12
 # Columns of candidates whose odd values are named, at most.
 MAX_ODD = 3
+# Groups of rows with the same features that are named, at most.
+MAX_GROUPS = 3
 # Rows of a front that are printed at most.
 MAX_FRONT = 20
 # How the line of a row of the front begins.
@@ -237,17 +239,22 @@ def _odd_features(pool: Pool) -> Iterator[str]:
 
 def _twins_note(pool: Pool) -> str:
     """A note on rows with the same features."""
-    shown = [
-        " and ".join(pool.text.place(row) for row in rows[:2])
-        + f" and {len(rows) - 2} more" * (len(rows) > 2)
-        for rows in pool.twins
-    ]
+    shown = [_group(pool, rows) for rows in pool.twins[:MAX_GROUPS]]
+    if (num := len(pool.twins) - MAX_GROUPS) > 0:
+        shown.append(f"and {num} more group{'s' * (num > 1)}")
     return (
-        f"note: {pool.text.name} has rows with the same features: "
-        f"{short_list(shown, 3, show=str)}. One of them is proposed at most, "
-        "and none where one was measured, failed or waits for its result; the others "
-        "are excluded."
+        f"note: {pool.text.name} has rows with the same features: {'; '.join(shown)}. "
+        "One of them is proposed at most, and none where one was measured, failed or "
+        "waits for its result; the others are excluded."
     )
+
+
+def _group(pool: Pool, rows: Sequence[int]) -> str:
+    """Rows with the same features in a message."""
+    first, second, *others = map(pool.text.place, rows)
+    if not others:
+        return f"{first} and {second}"
+    return f"{first}, {second} and {len(others)} other{'s' * (len(others) > 1)}"
 
 
 def summarize(

@@ -31,6 +31,11 @@ NUMBER_BEGINS = frozenset("+-.0123456789")
 # Where a larger share of a column's cells has one unit, it is meant for all of them;
 # and where more than half have it, and the others have no unit.
 ONE_UNIT_SHARE, ONE_UNIT_ALONE = 0.75, 0.5
+# A duration in two units.
+HOURS_MINUTES = re.compile(
+    r"\d+\s*(h|hrs?|hours?)\s*\d+\s*(m|mins?|minutes?)?", re.IGNORECASE
+)
+HOUR_AND_MINUTE = ("h", "min")
 # The unit in the name of a column: T [K], T (K), T/K.
 UNIT_BEHIND = re.compile(r"\s*(\[[^]]*\]|\([^)]*\)|/[^/]*)$")
 # What stands there is a unit if it is one of these, in small letters.
@@ -152,27 +157,39 @@ def check_one_unit(text: TextTable, column: str, *, may_be_text: bool = False) -
 
 
 def mixed_units(cells: Sequence[str]) -> list[str]:
-    """The units of a column if most of its cells are numbers, and they have several."""
+    """The units of a column if most of its cells are numbers, and they have several.
+
+    Where some are hours and minutes in one cell, such as 1h30, `2h` is a number too.
+    """
     counts = Counter(cells)
+    both = [cell for cell in counts if HOURS_MINUTES.fullmatch(cell)]
+    durations = [x for x in counts if _plain(unit_of(x) or "") in HOUR_AND_MINUTE]
     units = {cell: unit_of(cell) for cell in counts if sets_unit_apart(cell)}
-    num = sum(counts[x] for x in counts if x in units or number(x) is not None)
-    kinds = dict.fromkeys(unit for unit in units.values() if unit is not None)
+    units |= {cell: unit_of(cell) for cell in durations if both}
+    is_number = {*units, *both}
+    num = sum(counts[x] for x in counts if x in is_number or number(x) is not None)
+    kinds = dict.fromkeys(filter(None, units.values()))
+    kinds = dict.fromkeys(HOUR_AND_MINUTE if both else ()) | kinds
     return [*kinds] if len(kinds) > 1 and 2 * num > len(cells) else []
 
 
 def notes_on_units(text: TextTable, columns: Iterable[str]) -> Iterator[str]:
     """Notes on columns whose cells have another unit than their name."""
     for column in columns:
-        found, unit = UNIT_BEHIND.search(column), text.units.get(column)
-        if found is None or unit is None:
-            continue
-        named = found[1].strip("[](/) ")
-        if _plain(named) in UNITS - {_plain(unit)}:
+        named, unit = named_unit(column), text.units.get(column)
+        if named and unit and _plain(named) != _plain(unit):
             yield (
                 f"{text.name}: the cells of column {short_repr(column)} are in "
                 f"{short_repr(unit)}, and its name ends with {short_repr(named)}. They "
                 f"are numbers in {short_repr(unit)}; correct the name or the cells"
             )
+
+
+def named_unit(column: str) -> str | None:
+    """The unit at the end of a column's name, if it is one that many columns have."""
+    found = UNIT_BEHIND.search(column)
+    named = "" if found is None else found[1].strip("[](/) ")
+    return named if _plain(named) in UNITS else None
 
 
 def note_on_unit_column(

@@ -38,7 +38,8 @@ MARKED = re.compile(
 )
 # Names of columns of ratios; and of numbers that are no dates.
 RATIO = re.compile(
-    r"(?<![a-z])ratio(?!n)|verh[\u00e4a]ltnis|rapport|sto[iy]?ch|equiv|\u00e4quiv|\beq\b|\w ?: ?\w",
+    r"(?<![a-z])ratio(?!n)|verh[\u00e4a]ltnis|rapport|sto[iy]?ch|equiv|\u00e4quiv|\beq\b"
+    r"|\w ?: ?\w",
     re.IGNORECASE,
 )
 QUANTITY = re.compile(

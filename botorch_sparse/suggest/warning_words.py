@@ -18,21 +18,25 @@ from botorch_sparse.suggest.written_numbers import UNIT_BEHIND
 WARNING = re.compile(
     r"\b(do not|don['\u2019]?t|stop|explosive|explosion|explodes?|peroxides|recalled"
     r"|expired|danger(ous)?|discard(ed)?|ignored?|wrong|void(ed)?|invalid|reject(ed)?"
-    r"|abort(ed)?|superseded|outliers?|exclude|discontinued|unavailable"
-    r"|(out of|not in) stock|not available|sold out"
-    r"|nicht (verwenden|benutzen|nehmen|ansetzen|lieferbar|verf\u00fcgbar|vorr\u00e4tig"
-    r"|auf lager|werten)|explosiv|abgelaufen|gesperrt|verboten|achtung"
-    r"|zur\u00fcckgerufen|gefahr|ung\u00fcltig|verw[oe]rfen|ignorieren|abgebrochen"
-    r"|falsche[mnrs]?|ausrei(\u00df|ss)er|ausverkauft|vergriffen"
-    r"|ne pas|\u00e0 jeter|rejet\u00e9e?|invalide|annul\u00e9e?|aberrante?"
-    r"|erron\u00e9e?|p\u00e9rim\u00e9e?|\u00e9puis\u00e9e?|interdite?|en rupture"
-    r"|indisponible)\b|[(\[][^)\]]*peroxid",
+    r"|abort(ed)?|superseded|outliers?|exclude|mislabell?ed|mix(ed)?[ -]up"
+    r"|discontinued|unavailable|sold out|(out[ -]of|not in)[ -]stock"
+    r"|(not|no longer) available|not valid"
+    r"|nicht (mehr )?(verwenden|benutzen|nehmen|ansetzen|auswerten|werten|lieferbar"
+    r"|verf\u00fcgbar|vorr\u00e4tig|auf lager)|explosiv|abgelaufen|gesperrt|verboten"
+    r"|achtung|zur\u00fcckgerufen|gefahr|ung\u00fcltig|verw[oe]rfen|ignorieren"
+    r"|abgebrochen|falsche[mnrs]?|ausrei(\u00df|ss)er|ausverkauft|vergriffen"
+    r"|ne pas (utiliser|employer|prendre|lancer|tenir compte)|\u00e0 jeter"
+    r"|rejet\u00e9e?|invalide|annul\u00e9e?|aberrante?|erron\u00e9e?|p\u00e9rim\u00e9e?"
+    r"|\u00e9puis\u00e9e?|interdite?|en rupture|indisponible|non (disponible|valide)"
+    r")\b|[(\[][^)\]]*peroxid",
     re.IGNORECASE,
 )
 # The same words where they say nothing of a row.
 HARMLESS = re.compile(
-    r"void[ -](volume|time|fraction)|stop(ped)?[ -]flow|\b(no|not|non|kein|nicht|aucun)"
-    r" (an? |de )?(outliers?|discarded|rejected|aborted|excluded|invalid|ausrei\w+)"
+    r"\bvoid[ -](volume|time|fraction)|\bstop(ped)?[ -]flow|\bperoxide[ -](free|test)"
+    r"|\b(do not|don['\u2019]?t) (see|observe|dissolve|react)"
+    r"|\b(no|not|non|keine?|nicht|aucune?)[ -](an? |de )?(outliers?|discarded|rejected"
+    r"|aborted|invalid|explosive|ausrei\w+)"
     r"|\b(layer|phase|filtrate|liquor|supernatant|residue|washing|precipitate|solid"
     r"|fraction)s?( (was|were))? discarded",
     re.IGNORECASE,

@@ -36,10 +36,8 @@ def few_coloured(cells: Sequence[Any]) -> dict[int, list[str]]:
     its row has another cell without, and is no band.
     """
     styles = dict[int, bool]()
-    rows, columns = (
-        defaultdict[int, list[bool]](list),
-        defaultdict[int, list[Any]](list),
-    )
+    rows = defaultdict[int, list[bool]](list)
+    columns = defaultdict[int, list[Any]](list)
     for cell in cells:
         if cell.style_id not in styles:
             styles[cell.style_id] = cell.has_style and _has_colour(cell.fill)

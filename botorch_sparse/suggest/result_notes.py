@@ -20,7 +20,7 @@ from botorch_sparse.strategies import Objective
 from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.csv_reader import TextTable
 from botorch_sparse.suggest.other_units import are_fractions, beyond_per_cent
-from botorch_sparse.suggest.result_checks import unlearned_columns
+from botorch_sparse.suggest.result_checks import remark_columns
 from botorch_sparse.suggest.results import Measurement, Results, what_is_told
 from botorch_sparse.suggest.warning_words import result_warnings
 from botorch_sparse.suggest.written_numbers import note_on_unit_column, notes_on_units
@@ -56,7 +56,7 @@ def notes_on_results(pool: Pool, results: Results) -> Iterator[str]:
 
 def _unit_column_notes(text: TextTable, pool: Pool) -> Iterator[str]:
     """Notes on columns that say for each result by what its number is to be scaled."""
-    for column in unlearned_columns(text, pool):
+    for column in remark_columns(text, pool):
         kinds = [*filter(None, dict.fromkeys(text.columns[column]))]
         if UNIT_NAME.search(column) or any(len(kind) > 1 for kind in kinds):
             yield from note_on_unit_column(text, column, kinds)

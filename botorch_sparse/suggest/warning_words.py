@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Sequence
 from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import is_missing, number
 from botorch_sparse.suggest.candidate_pool import Pool
-from botorch_sparse.suggest.result_checks import unlearned_columns
-from botorch_sparse.suggest.results import Measurement, Results
+from botorch_sparse.suggest.result_checks import remark_columns
+from botorch_sparse.suggest.results import Results
 from botorch_sparse.suggest.written_numbers import UNIT_BEHIND
 
 # Words that warn wherever they stand in a cell.
@@ -52,14 +52,16 @@ NO_SAMPLE = re.compile(
     r"|(negativ|positiv)?kontrolle|t\u00e9moin|essai \u00e0 blanc)[ _-]?\d*",
     re.IGNORECASE,
 )
-# Names of columns that say yes of rows that count, or can be had.
+# Names of columns that say yes of rows and results that count; and of those that say
+# whether a row can be had, or how much of it there is.
 SOUND = re.compile(
-    r"(is )?(valid|usable|approved|in stock|available|orderable)|g\u00fcltig|verwendbar"
-    r"|lieferbar|verf\u00fcgbar|vorr\u00e4tig|auf lager|valide|en stock|disponible",
+    r"(is )?(valid|usable|approved)|g\u00fcltig|verwendbar|valide", re.IGNORECASE
+)
+IN_STOCK = re.compile(
+    r"(is )?((in |on )?stock|available|orderable)|inventory|(lager)?bestand|lieferbar"
+    r"|verf\u00fcgbar|vorr\u00e4tig|auf lager|en stock|disponible",
     re.IGNORECASE,
 )
-# Names of columns that have the amount of each row there is.
-AMOUNT = re.compile(r"(in |on )?stock|inventory|(lager)?bestand", re.IGNORECASE)
 YES = frozenset("1 1.0 y yes true x ja wahr oui vrai \u2713 \u2714".split())
 NO = frozenset("0 0.0 n no false nein falsch non faux - \u2717 \u2718".split())
 # So much of a long cell is shown before the word.
@@ -84,42 +86,38 @@ def pool_warnings(pool: Pool) -> Iterator[str]:
 
 
 def result_warnings(results: Results, pool: Pool) -> Iterator[str]:
-    """Notes on results that are void by a remark or a flag, for each file one."""
+    """A note on the results of each file that are void by a remark or a flag.
+
+    What the candidates say of a row, and the output with them, is none of its result.
+    """
     for text in results.texts:
         told = [each for each in results.told if each.text is text]
         found = list[tuple[int, str]]()
-        for column in unlearned_columns(text, pool):
-            own = [each for each in told if not _is_of_row(each, column, pool)]
+        for column in remark_columns(text, pool):
             cells = text.columns[column]
             odd = {*_warnings(column, cells, words=True, of_results=True)}
-            for place in (each.place for each in own if each.get(column) in odd):
-                cell = f"{_shown(cells[place])} in {short_repr(column)}"
-                found.append((place, f"{text.place(place)}, {cell}"))
+            listed = pool.text.columns.get(column, cells)
+            is_copy = listed != cells  # and not one file of candidates and results
+            for each in told if odd else ():
+                cell = cells[each.place]
+                is_of_row = is_copy and each.row >= 0 and listed[each.row] == cell
+                if cell in odd and not is_of_row:
+                    shown = f"{_shown(cell)} in {short_repr(column)}"
+                    found.append((each.place, f"{text.place(each.place)}, {shown}"))
         if found:
-            shown = [note for _, note in sorted(found)]
             yield (
-                f"{text.name}: {short_list(shown, 3, show=str)} may say that results "
-                "are void, and they count all the same. Leave these results out if "
-                "they are not to count"
+                f"{text.name}: {short_list([x for _, x in sorted(found)], 3, show=str)}"
+                " may say that results are void, and they count all the same. Leave "
+                "these results out if they are not to count"
             )
-
-
-def _is_of_row(each: Measurement, column: str, pool: Pool) -> bool:
-    """Whether a cell of a result is one of its row, copied from the candidates."""
-    cells = pool.text.columns.get(column)
-    if cells is None or each.row < 0 or each.text.name == pool.text.name:
-        return False
-    return cells[each.row] == each.get(column)
 
 
 def _warnings(
     column: str, cells: Collection[str], *, words: bool, of_results: bool = False
 ) -> list[str]:
     """The different cells of a column that forbid or void what they belong to."""
-    name = UNIT_BEHIND.sub("", column).replace("_", " ").strip(" ?")
-    if SOUND.fullmatch(name) or AMOUNT.fullmatch(name) or _find(name) is not None:
-        if flags := _flags(name, [*dict.fromkeys(cells)]):
-            return flags
+    if flags := _flags(column, [*dict.fromkeys(cells)], of_results=of_results):
+        return flags
     if not words:
         return []
     kinds = [kind for kind in dict.fromkeys(cells) if number(kind) is None]
@@ -130,21 +128,23 @@ def _warnings(
     ]
 
 
-def _flags(name: str, kinds: Sequence[str]) -> list[str]:
+def _flags(column: str, kinds: Sequence[str], *, of_results: bool) -> list[str]:
     """The cells of a column of yes and no that say the worse of the two.
 
     Of one kind of cell beside empty ones either may be it.
     """
-    known = [kind for kind in kinds if not is_missing(kind)]
-    yes, no = (
-        [kind for kind in known if kind.casefold() in words] for words in (YES, NO)
-    )
-    if AMOUNT.fullmatch(name):
-        return no if len(kinds) > 1 else []
-    if len(kinds) < 2 or len(known) > 2:
+    name = UNIT_BEHIND.sub("", column).replace("_", " ").strip(" ?")
+    is_sound, is_stock = SOUND.fullmatch(name), IN_STOCK.fullmatch(name)
+    if len(kinds) < 2 or not (is_sound or is_stock or _find(name) is not None):
         return []
-    if SOUND.fullmatch(name):
-        return no or ([kind for kind in kinds if is_missing(kind)] if yes else [])
+    known = [kind for kind in kinds if not is_missing(kind)]
+    yes, no = ([x for x in known if x.casefold() in words] for words in (YES, NO))
+    if is_stock:
+        return [] if of_results else no
+    if len(known) > 2:
+        return []
+    if is_sound:
+        return no or ([x for x in kinds if is_missing(x)] if yes else [])
     return yes or ([] if no or len(known) > 1 else known)
 
 

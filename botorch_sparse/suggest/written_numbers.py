@@ -166,10 +166,10 @@ def mixed_units(cells: Sequence[str]) -> list[str]:
     durations = [x for x in counts if _plain(unit_of(x) or "") in HOUR_AND_MINUTE]
     units = {cell: unit_of(cell) for cell in counts if sets_unit_apart(cell)}
     units |= {cell: unit_of(cell) for cell in durations if both}
-    is_number = {*units, *both}
-    num = sum(counts[x] for x in counts if x in is_number or number(x) is not None)
-    kinds = dict.fromkeys(filter(None, units.values()))
-    kinds = dict.fromkeys(HOUR_AND_MINUTE if both else ()) | kinds
+    measured = {*units, *both}
+    num = sum(counts[x] for x in counts if x in measured or number(x) is not None)
+    known = (*(HOUR_AND_MINUTE if both else ()), *filter(None, units.values()))
+    kinds = dict.fromkeys(known)
     return [*kinds] if len(kinds) > 1 and 2 * num > len(cells) else []
 
 

@@ -93,6 +93,7 @@ def test_a_long_remark_is_shown_where_it_warns(lab: Laboratory) -> None:
         ("outlier score", "0.1,0.2,1", None),
         ("exclude", "no,no,", None),
         ("stirred", "1,0,1", None),
+        ("in stock", "1,0,1", None),
     ],
 )
 def test_flags_that_void_a_value(
@@ -120,6 +121,7 @@ def test_flags_that_void_a_value(
         ("status", "ok,\u00e9puis\u00e9,ok,ok", "\u00e9puis\u00e9"),
         ("in stock", "yes,no,yes,yes", "no"),
         ("stock (g)", "5,0,2.5,1", "0"),
+        ("valid", "1,0,1,1", "0"),
         ("expired", "0,1,0,0", "1"),
         ("stock solution (mL)", "5,0,2.5,1", None),
         ("type", "sample,blank,sample,control", None),

@@ -239,7 +239,7 @@ def test_per_cents_below_0_or_far_above_100(
     assert shown is None or f"'{column}' is {PER_CENT}, and has {shown}" in said
 
 
-def coloured(path: Path, num: int, cells: str, colour: str = "FFFF0000") -> Path:
+def coloured(path: Path, num: int, cells: str, colour: Any = "FFFF0000") -> Path:
     """A workbook of results, of which some cells have a colour."""
     openpyxl = pytest.importorskip("openpyxl")
     from openpyxl.styles import PatternFill
@@ -278,6 +278,15 @@ def test_a_few_cells_with_a_colour_are_named(
     assert shown is None or f"m.xlsx: {note}{shown}; " in said
     coloured(path, num, cells, "FFFFFFFF")
     assert note not in lab("--results", path).said
+
+
+def test_white_of_a_theme_is_no_colour(lab: Laboratory, tmp_path: Path) -> None:
+    colours = pytest.importorskip("openpyxl.styles.colors")
+    for tint, is_noted in ((0.0, False), (-0.25, True)):
+        colour = colours.Color(theme=0, tint=tint)
+        path = coloured(tmp_path / "m.xlsx", 8, "B3", colour)
+        said = lab("--results", path).said
+        assert ("cells with a colour of their own" in said) == is_noted
 
 
 def test_keys_of_candidates_with_a_colour_are_named(

@@ -31,11 +31,6 @@ NUMBER_BEGINS = frozenset("+-.0123456789")
 # Where a larger share of a column's cells has one unit, it is meant for all of them;
 # and where more than half have it, and the others have no unit.
 ONE_UNIT_SHARE, ONE_UNIT_ALONE = 0.75, 0.5
-# A duration in two units.
-HOURS_MINUTES = re.compile(
-    r"\d+\s*(h|hrs?|hours?)\s*\d+\s*(m|mins?|minutes?)?", re.IGNORECASE
-)
-HOUR_AND_MINUTE = ("h", "min")
 # The unit in the name of a column: T [K], T (K), T/K.
 UNIT_BEHIND = re.compile(r"\s*(\[[^]]*\]|\([^)]*\)|/[^/]*)$")
 # What stands there is a unit if it is one of these, in small letters.
@@ -59,6 +54,11 @@ SYNONYMS = {
     **{"eur": "\u20ac", "usd": "$", "percent": "%", "umol": "\u00b5mol"},
     **{"ug/l": "\u00b5g/l", "ug/ml": "\u00b5g/ml", "um": "\u00b5m"},
 }
+# A duration in two units.
+HOURS_MINUTES = re.compile(
+    r"\d+\s*(h|hrs?|hours?)\s*\d+\s*(m|mins?|minutes?)?", re.IGNORECASE
+)
+HOUR_AND_MINUTE = ("h", "min")
 
 
 def check_marks(text: TextTable, column: str) -> None:

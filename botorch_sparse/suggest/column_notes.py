@@ -3,17 +3,19 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping
-from itertools import chain, combinations
+from itertools import combinations
 
 import numpy as np
 
 from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import is_blank, number, spelling_form
-from botorch_sparse.suggest.candidate_pool import Pool
-from botorch_sparse.suggest.odd_values import kelvin_among
+from botorch_sparse.suggest.candidate_pool import Matrix, Pool
+from botorch_sparse.suggest.other_units import kelvin_among
+from botorch_sparse.suggest.warning_words import pool_warnings
 from botorch_sparse.suggest.written_numbers import (
-    are_units,
     mixed_units,
+    named_unit,
+    note_on_unit_column,
     notes_on_units,
 )
 
@@ -34,6 +36,17 @@ MARKED = re.compile(
     r"(([<>~\u2248\u2264\u2265]=?|ca\.?)\s*)?\d[\d.,]*"
     r"(\s*([-\u2013:/^]|[x\u00d7*\u00b7]\s*10\s*\^?)\s*[-\u2013\u2212]?\d[\d.,]*)?"
 )
+# Names of columns of ratios; and of numbers that are no dates.
+RATIO = re.compile(
+    r"(?<![a-z])ratio(?!n)|verh[\u00e4a]ltnis|rapport|sto[iy]?ch|equiv|\u00e4quiv|\beq\b"
+    r"|\w ?: ?\w",
+    re.IGNORECASE,
+)
+QUANTITY = re.compile(
+    r"conc|konz|loading|beladung|dose|dosis|amount|menge|temp|pressure"
+    r"|druck|\bph\b|mol|mass|volum|weight|gewicht",
+    re.IGNORECASE,
+)
 # Names of columns that no number measures.
 SUBSTANCES = re.compile(
     r"(catalyst|ligand|solvent|base|acid|additive|reagent|salt|metal|precursor|type"
@@ -53,14 +66,6 @@ JOINED = re.compile(r"\s*[/+]\s*")
 # Categories are compared up to so many; a letter is mistyped in names of so many, once
 # in so many of the cells with the right one.
 MOST_COMPARED, LONG_NAME, RARE = 100, 5, 0.25
-# Words that forbid a row.
-WARNING = re.compile(
-    r"\b(do not|don['\u2019]?t|stop|explosive|explosion|explodes?|peroxides|recalled"
-    r"|expired|danger(ous)?|discarded|nicht (verwenden|benutzen|nehmen|ansetzen)"
-    r"|explosiv|abgelaufen|gesperrt|verboten|achtung|zur\u00fcckgerufen|gefahr)\b"
-    r"|[(\[][^)\]]*peroxid",
-    re.IGNORECASE,
-)
 # Na is sodium.
 SODIUM = "Na"
 
@@ -71,12 +76,13 @@ def notes_on_columns(pool: Pool, as_text: Collection[str]) -> Iterator[str]:
     for note in notes_on_units(pool.text, [*pool.features, pool.cost_column or ""]):
         yield f"note: {note}."
     yield from _key_notes(pool)
-    yield from _warning_notes(pool)
+    yield from pool_warnings(pool)
     for spec in pool.table.columns:
         column = str(spec.label)
         if _counts_rows(pool, column):
             yield _count_note(pool, column)
         yield from _kelvin_notes(pool, column)
+        yield from _spreadsheet_notes(pool, column)
         if _may_be_codes(pool, column):
             yield _code_note(pool, column)
         if column in pool.categories and column not in {*as_text, *pool.smiles}:
@@ -178,6 +184,36 @@ def _order_notes(pool: Pool, column: str) -> Iterator[str]:
         )
 
 
+def _spreadsheet_notes(pool: Pool, column: str) -> Iterator[str]:
+    """A note on times and dates of a workbook that may have been typed otherwise."""
+    text, values = pool.text, pool.features[column]
+    if not text.is_workbook or isinstance(values, list):
+        return
+    what = ""
+    is_ratio = RATIO.search(column) is not None
+    is_quantity = is_ratio or QUANTITY.search(column) or named_unit(column)
+    if column in text.dates and is_quantity:
+        first = text.typed[column].iat[0].strip()
+        what = f"dates, such as {first}, which spreadsheets make of numbers such as 1.2"
+    elif text.units.get(column) == "h" and (is_ratio or _are_ratios(values)):
+        minutes = round(60 * values[0])
+        first = f"{minutes // 60}:{minutes % 60:02}"
+        what = f"times, such as {first}, which spreadsheets make of ratios such as 1:2"
+    if what:
+        yield (
+            f"note: {text.name}: column {short_repr(column)} has {what}. If they did, "
+            "format the column as text, and write them anew."
+        )
+
+
+def _are_ratios(hours: Matrix) -> bool:
+    """Whether most of several times are an hour or more and a few minutes: 1:02."""
+    minutes = np.round(60 * np.unique(hours))
+    is_whole = np.isclose(60 * np.unique(hours), minutes, rtol=0, atol=1e-4)
+    is_few = is_whole & (minutes >= 60) & np.isin(minutes % 60, range(1, 10))
+    return len(minutes) > 1 and bool(2 * is_few.sum() > len(minutes))
+
+
 def _kelvin_notes(pool: Pool, column: str) -> Iterator[str]:
     """A note on a column of numbers whose temperatures may be in two units."""
     values = pool.features[column]
@@ -235,17 +271,6 @@ def _unknown_notes(pool: Pool, column: str) -> Iterator[str]:
         )
 
 
-def _warning_notes(pool: Pool) -> Iterator[str]:
-    """A note on keys and categories with words that forbid a row."""
-    kinds = chain(pool.row_of_key, *pool.categories.values())
-    if found := [kind for kind in dict.fromkeys(kinds) if WARNING.search(kind)]:
-        yield (
-            f"note: {pool.text.name}: {short_list(found, 5)} may say that rows are not "
-            "to be measured, and can be proposed all the same. Leave these rows out, "
-            "or name them by --exclude."
-        )
-
-
 def _twin_notes(pool: Pool, column: str) -> Iterator[str]:
     """A note on categories that may be one."""
     counts = Counter(pool.text.columns[column])
@@ -295,11 +320,6 @@ def _differ_in_a_letter(one: str, two: str) -> bool:
 
 def _unit_notes(pool: Pool, column: str) -> Iterator[str]:
     """A note on a column of units beside numbers."""
-    kinds = pool.categories[column]
-    has_numbers = len(pool.categories) < len(pool.features)
-    if has_numbers and len(kinds) > 1 and are_units(kinds):
-        yield (
-            f"note: {pool.text.name}: the categories of column {short_repr(column)}, "
-            f"{short_list(kinds, 4)}, are units. Numbers in another column are taken "
-            "as they are, whatever their unit; write all in one."
-        )
+    if len(pool.categories) < len(pool.features):
+        for note in note_on_unit_column(pool.text, column, pool.categories[column]):
+            yield f"note: {note}."

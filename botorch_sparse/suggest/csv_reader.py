@@ -61,6 +61,7 @@ class TextTable:
         notes: How the file was read, where that is no matter of course.
         unread: What the file holds beside the table, in messages.
         faults: Of columns: the first cell that has no value to be read, in messages.
+        coloured: Of columns: the cells with a colour, where these are few.
         separator: The mark between cells; of a workbook, the one of a CSV file with
             this decimal mark.
         is_workbook: Whether its cells are numbers, and not how somebody wrote them.
@@ -78,6 +79,7 @@ class TextTable:
     notes: Sequence[str] = ()
     unread: Sequence[str] = ()
     faults: Mapping[str, str] = field(default_factory=dict)
+    coloured: Mapping[str, Sequence[str]] = field(default_factory=dict)
     separator: str = ","
     is_workbook: bool = False
     sheets: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -337,6 +339,11 @@ def read_table(
             for label, place in places.items()
             for faults in (records.faults, records.key_faults)[: 1 + (label == key)]
             if place in faults
+        },
+        coloured={
+            label: records.coloured[place]
+            for label, place in places.items()
+            if place in records.coloured
         },
         separator=records.separator or (";" if decimal == "," else ","),
         is_workbook=not records.separator,

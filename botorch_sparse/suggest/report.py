@@ -27,6 +27,8 @@ MAX_COLUMNS = 30
 MAX_KINDS = 12
 # Columns of candidates whose odd values are named, at most.
 MAX_ODD = 3
+# Groups of rows with the same features that are named, at most.
+MAX_GROUPS = 3
 # Rows of a front that are printed at most.
 MAX_FRONT = 20
 # How the line of a row of the front begins.
@@ -80,7 +82,7 @@ def column_lines(
 
 def _read_lines(pool: Pool, ignored: Collection[str]) -> Iterator[str]:
     """How the file and each column was read, a line each; many features in one."""
-    yield from _file_lines(pool.text)
+    yield from _file_lines(pool.text, [pool.key or ""])
     if pool.key is not None:
         yield f"read: {short_repr(pool.key)}: names the rows (--key)."
     if pool.cost is not None and pool.cost_column is not None:
@@ -96,12 +98,24 @@ def _read_lines(pool: Pool, ignored: Collection[str]) -> Iterator[str]:
         yield f"read: {short_list(shown, show=str)}: left out (--ignore)."
 
 
-def _file_lines(text: TextTable) -> Iterator[str]:
-    """How a file was read, where that is no matter of course."""
+def _file_lines(text: TextTable, columns: Iterable[str]) -> Iterator[str]:
+    """How a file was read, where that is no matter of course.
+
+    Args:
+        text: The file.
+        columns: Those in which a colour may say that a row does not count.
+    """
     for note in text.notes:
         yield f"read: {text.name}: {note}."
     for note in text.unread:
         yield f"note: {text.name}: {note}."
+    coloured = [*chain(*(text.coloured.get(column, ()) for column in columns))]
+    if coloured:
+        yield (
+            f"note: {text.name}: cells with a colour of their own count as the others: "
+            f"{short_list(coloured, 5)}; take their rows out if the colour says that "
+            "they are not to count."
+        )
 
 
 def _what_was_read(pool: Pool, column: str) -> str:
@@ -129,7 +143,9 @@ def _range(values: Sequence[float], unit: str | None, all_rows: str) -> str:
 
 def result_lines(pool: Pool, results: Results) -> Iterator[str]:
     """How the outcomes were read, and which values may be mistakes."""
-    yield from chain.from_iterable(map(_file_lines, results.texts))
+    used = [pool.key or "", *pool.outcome_columns]
+    for text in results.texts:
+        yield from _file_lines(text, used)
     order, texts = results.file_order, results.texts
     values = np.array([*results.values, *results.point_values], dtype=float)[order]
     shown = [*results.lines, *results.beside]
@@ -223,17 +239,22 @@ def _odd_features(pool: Pool) -> Iterator[str]:
 
 def _twins_note(pool: Pool) -> str:
     """A note on rows with the same features."""
-    shown = [
-        " and ".join(pool.text.place(row) for row in rows[:2])
-        + f" and {len(rows) - 2} more" * (len(rows) > 2)
-        for rows in pool.twins
-    ]
+    shown = [_group(pool, rows) for rows in pool.twins[:MAX_GROUPS]]
+    if (num := len(pool.twins) - MAX_GROUPS) > 0:
+        shown.append(f"and {num} more group{'s' * (num > 1)}")
     return (
-        f"note: {pool.text.name} has rows with the same features: "
-        f"{short_list(shown, 3, show=str)}. One of them is proposed at most, "
-        "and none where one was measured, failed or waits for its result; the others "
-        "are excluded."
+        f"note: {pool.text.name} has rows with the same features: {'; '.join(shown)}. "
+        "One of them is proposed at most, and none where one was measured, failed or "
+        "waits for its result; the others are excluded."
     )
+
+
+def _group(pool: Pool, rows: Sequence[int]) -> str:
+    """Rows with the same features in a message."""
+    first, second, *others = map(pool.text.place, rows)
+    if not others:
+        return f"{first} and {second}"
+    return f"{first}, {second} and {len(others)} other{'s' * (len(others) > 1)}"
 
 
 def summarize(

@@ -97,10 +97,18 @@ def check_known_before(pool: Pool, ignored: Sequence[str], *, one_file: bool) ->
             )
 
 
+def remark_columns(text: TextTable, pool: Pool) -> list[str]:
+    """Columns of results from which nothing is learned, and which may have remarks.
+
+    The candidates may have them too.
+    """
+    used = {pool.key, pool.cost_column, *pool.features, *pool.outcome_columns}
+    return [x for x in text.columns if x not in used and not WRITTEN.fullmatch(x)]
+
+
 def unused_columns(text: TextTable, pool: Pool) -> list[str]:
     """Columns of results that neither are the candidates' nor come from the output."""
-    known = {*pool.text.columns, *pool.outcome_columns}
-    return [x for x in text.columns if x not in known and not WRITTEN.fullmatch(x)]
+    return [x for x in remark_columns(text, pool) if x not in pool.text.columns]
 
 
 def check_renamed(text: TextTable, pool: Pool, ignored: Collection[str]) -> None:

@@ -1,5 +1,6 @@
 """Results that may mean something else: named, and taken as they are."""
 
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain, combinations, product
@@ -7,7 +8,7 @@ from itertools import chain, combinations, product
 import numpy as np
 import torch
 
-from botorch_sparse.argument_checks import short_repr
+from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import (
     cells_agree,
     has_no_value,
@@ -15,11 +16,19 @@ from botorch_sparse.command_line.csv_cells import (
     spelling_form,
     without_unit,
 )
+from botorch_sparse.strategies import Objective
 from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.csv_reader import TextTable
+from botorch_sparse.suggest.other_units import are_fractions, beyond_per_cent
+from botorch_sparse.suggest.result_checks import remark_columns
 from botorch_sparse.suggest.results import Measurement, Results, what_is_told
-from botorch_sparse.suggest.written_numbers import notes_on_units
+from botorch_sparse.suggest.warning_words import result_warnings
+from botorch_sparse.suggest.written_numbers import note_on_unit_column, notes_on_units
 
+# Names of columns of units, which may be single letters there; and of dilutions.
+UNIT_NAME = re.compile(r"unit|einheit|unit\u00e9", re.IGNORECASE)
+DILUTION = re.compile(r"\bdilut(ion|ed)|verd\u00fcnn", re.IGNORECASE)
+A_DILUTION = re.compile(r"(\d+ ?[:/] ?)?\d+([.,]\d+)? ?(x|-?fold|-?fach)?")
 # Results that two files have with other digits, and not by chance.
 FEW_ALIKE = 3
 # So many values, of so many kinds, come again in their order only if they are copied.
@@ -33,13 +42,31 @@ def notes_on_results(pool: Pool, results: Results) -> Iterator[str]:
     """Notes on files and their results, without a point at the end."""
     for text in results.texts:
         yield from notes_on_units(text, [*pool.features, *pool.outcome_columns])
+        yield from _unit_column_notes(text, pool)
+    yield from result_warnings(results, pool)
     yield from _key_notes(results.others, pool)
     yield from rounded_notes(results.told)
     yield from _copied_notes(results, pool)
     yield from _equal_outcome_notes(results, pool)
+    yield from _per_cent_notes(results, pool)
     yield from chain.from_iterable(_twice_notes(text, pool) for text in results.texts)
     yield from chain.from_iterable(_lone_notes(text, pool) for text in results.texts)
     yield from _cost_notes(results.told, pool)
+
+
+def _unit_column_notes(text: TextTable, pool: Pool) -> Iterator[str]:
+    """Notes on columns that say for each result by what its number is to be scaled."""
+    for column in remark_columns(text, pool):
+        kinds = [*filter(None, dict.fromkeys(text.columns[column]))]
+        if UNIT_NAME.search(column) or any(len(kind) > 1 for kind in kinds):
+            yield from note_on_unit_column(text, column, kinds)
+        is_dilution = DILUTION.search(column) and all(map(A_DILUTION.fullmatch, kinds))
+        if is_dilution and len(kinds) > 1:
+            yield (
+                f"{text.name}: column {short_repr(column)} has different dilutions, "
+                f"{short_list(kinds, 4)}, which are not used. Results are taken as "
+                "they are; write them for one"
+            )
 
 
 def rounded_notes(told: Sequence[Measurement]) -> Iterator[str]:
@@ -106,6 +133,37 @@ def _equal_outcome_notes(results: Results, pool: Pool) -> Iterator[str]:
                 f"all {len(both)} results of {text.name} with both. They are taken as "
                 "they are; correct them if a column was copied"
             )
+
+
+def _per_cent_notes(results: Results, pool: Pool) -> Iterator[str]:
+    """Notes on outcomes whose name has %, and whose values may be none.
+
+    Small values that are wanted small, such as impurities, are odd only beside another
+    outcome of fractions.
+    """
+    fractions = dict[str, bool]()
+    for place, outcome in enumerate(pool.outcomes):
+        name = str(outcome.name)
+        cells = [each.cells[place] for each in results.told]
+        values = [float("nan" if has_no_value(cell) else cell) for cell in cells]
+        is_shown = any(name in text.units for text in results.texts)
+        if not is_shown and are_fractions(name, values):
+            is_large = isinstance(outcome, Objective) and not outcome.minimize
+            fractions[name] = is_large or getattr(outcome, "lower", None) is not None
+        if odd := beyond_per_cent(name, values):
+            told = [(f"{values[i]:.6g}", results.told[i]) for i in odd]
+            shown = [f"{y} ({m.text.place(m.place)})" for y, m in told]
+            yield (
+                f"{short_repr(name)} is named as a per cent, and has "
+                f"{short_list(shown, 3, show=str)}. They are taken as they are; "
+                "correct them if they are mistakes"
+            )
+    if any(fractions.values()):
+        yield (
+            f"{short_list(fractions)} {'is' if len(fractions) < 2 else 'are'} named as "
+            "a per cent, and nothing is above 1. Fractions? They are taken as they "
+            "are; limits and predictions are in their unit"
+        )
 
 
 def _twice_notes(text: TextTable, pool: Pool) -> Iterator[str]:

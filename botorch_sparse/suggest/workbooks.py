@@ -21,6 +21,7 @@ import pandas as pd
 from botorch.exceptions import InputDataError
 
 from botorch_sparse.argument_checks import short_list, short_repr
+from botorch_sparse.suggest.cell_marks import few_coloured, marked_cells, partly_struck
 
 # What a file raises that is no workbook, or is torn.
 UNREADABLE = (
@@ -76,6 +77,7 @@ class Records:
         faults: Of columns, by place: the first cell that has no value to be read, in
             messages. In `frame` it is empty.
         key_faults: The same of columns whose cells name rows: numbers that are cut.
+        coloured: Of columns, by place: the cells with a colour, where these are few.
         separator: The mark between cells; empty for workbooks.
         sheets: Texts in the first lines of visible sheets by name; first the one that
             is read.
@@ -86,6 +88,7 @@ class Records:
     unread: list[str] = field(default_factory=list)
     faults: dict[int, str] = field(default_factory=dict)
     key_faults: dict[int, str] = field(default_factory=dict)
+    coloured: dict[int, list[str]] = field(default_factory=dict)
     separator: str = ""
     sheets: dict[str, set[str]] = field(default_factory=dict)
 
@@ -125,12 +128,12 @@ def read_workbook(content: bytes, name: str, decimal: str = ".") -> Records:
     faults: dict[int, str] = {}
     cells = [cell for cell in chain(*sheet.iter_rows()) if cell.value is not None]
     unsaved = _unsaved(content, name, sheet)
-    found = (*_merged(sheet), *_errors(cells), *_partly_struck(cells), *unsaved)
+    found = (*_merged(sheet), *_errors(cells), *partly_struck(cells), *unsaved)
     for place, fault in found:
         faults.setdefault(place, fault)
     _check_hidden(sheet, frame, name)
     notes += ["times and durations as hours"] * has_times
-    struck, commented = _marked_cells(cells)
+    struck, commented = marked_cells(cells)
     if commented:
         shown = short_list(commented, 3, show=str)
         unread.append(f"comments on cells are not read: {shown}")
@@ -145,7 +148,8 @@ def read_workbook(content: bytes, name: str, decimal: str = ".") -> Records:
         )
     cut = dict(reversed([*_cut(cells)]))  # the first cell of each column
     sheets = {each.title: _top_texts(each) for each in visible}
-    return Records(frame, notes, unread, faults, cut, sheets=sheets)
+    coloured = few_coloured(cells)
+    return Records(frame, notes, unread, faults, cut, coloured, sheets=sheets)
 
 
 def _opened(content: bytes, name: str, *, computed: bool) -> Any:
@@ -343,41 +347,6 @@ def _part_of(pieces: Sequence[re.Match[str]]) -> _Part:
         condition=condition,
         hides_minus=not MINUS.search(unit + code),
     )
-
-
-def _marked_cells(cells: Sequence[Any]) -> tuple[list[str], list[str]]:
-    """Places of filled cells that are struck out; and comments, with their places."""
-    styles, struck, commented = dict[int, bool](), list[str](), list[str]()
-    for cell in cells:
-        if cell.comment is not None:
-            commented.append(f"{cell.coordinate}, {short_repr(cell.comment.text)}")
-        is_struck = bool(_struck_parts(cell)) and all(_struck_parts(cell))
-        if cell.has_style and not is_struck:
-            style = cell.style_id
-            if style not in styles:
-                styles[style] = bool(cell.font.strike)
-            is_struck = styles[style]
-        if is_struck:
-            struck.append(cell.coordinate)
-    return struck, commented
-
-
-def _struck_parts(cell: Any) -> list[bool]:
-    """Of a text whose parts have fonts of their own: whether each is struck out."""
-    parts = cell.value if isinstance(cell.value, list) else []
-    fonts = (getattr(part, "font", None) for part in parts if str(part).strip())
-    return [font is not None and bool(font.strike) for font in fonts]
-
-
-def _partly_struck(cells: Sequence[Any]) -> Iterator[tuple[int, str]]:
-    """Cells of which a part is struck out, by the places of their columns."""
-    for cell in cells:
-        if len(set(_struck_parts(cell))) > 1:
-            yield (
-                cell.column - 1,
-                f"a part of cell {cell.coordinate}, {short_repr(str(cell.value))}, is "
-                "struck out; write in it what counts, and no more",
-            )
 
 
 def _merged(sheet: Any) -> Iterator[tuple[int, str]]:

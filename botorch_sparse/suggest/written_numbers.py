@@ -11,7 +11,7 @@ from itertools import product
 
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.argument_checks import short_repr
+from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import (
     ONE_UNIT_ALONE,
     ONE_UNIT_SHARE,
@@ -55,6 +55,11 @@ SYNONYMS = {
     **{"eur": "\u20ac", "usd": "$", "percent": "%", "umol": "\u00b5mol"},
     **{"ug/l": "\u00b5g/l", "ug/ml": "\u00b5g/ml", "um": "\u00b5m"},
 }
+# A duration in two units.
+HOURS_MINUTES = re.compile(
+    r"\d+\s*(h|hrs?|hours?)\s*\d+\s*(m|mins?|minutes?)?", re.IGNORECASE
+)
+HOUR_AND_MINUTE = ("h", "min")
 
 
 def check_marks(text: TextTable, column: str) -> None:
@@ -153,22 +158,27 @@ def check_one_unit(text: TextTable, column: str, *, may_be_text: bool = False) -
 
 
 def mixed_units(cells: Sequence[str]) -> list[str]:
-    """The units of a column if most of its cells are numbers, and they have several."""
+    """The units of a column if most of its cells are numbers, and they have several.
+
+    Where some are hours and minutes in one cell, such as 1h30, `2h` is a number too.
+    """
     counts = Counter(cells)
+    both = [cell for cell in counts if HOURS_MINUTES.fullmatch(cell)]
+    durations = [x for x in counts if _plain(unit_of(x) or "") in HOUR_AND_MINUTE]
     units = {cell: unit_of(cell) for cell in counts if sets_unit_apart(cell)}
-    num = sum(counts[x] for x in counts if x in units or number(x) is not None)
-    kinds = dict.fromkeys(unit for unit in units.values() if unit is not None)
+    units |= {cell: unit_of(cell) for cell in durations if both}
+    measured = {*units, *both}
+    num = sum(counts[x] for x in counts if x in measured or number(x) is not None)
+    known = (*(HOUR_AND_MINUTE if both else ()), *filter(None, units.values()))
+    kinds = dict.fromkeys(known)
     return [*kinds] if len(kinds) > 1 and 2 * num > len(cells) else []
 
 
 def notes_on_units(text: TextTable, columns: Iterable[str]) -> Iterator[str]:
     """Notes on columns whose cells have another unit than their name."""
     for column in columns:
-        found, unit = UNIT_BEHIND.search(column), text.units.get(column)
-        if found is None or unit is None:
-            continue
-        named = found[1].strip("[](/) ")
-        if _plain(named) in UNITS - {_plain(unit)}:
+        named, unit = named_unit(column), text.units.get(column)
+        if named and unit and _plain(named) != _plain(unit):
             yield (
                 f"{text.name}: the cells of column {short_repr(column)} are in "
                 f"{short_repr(unit)}, and its name ends with {short_repr(named)}. They "
@@ -176,9 +186,24 @@ def notes_on_units(text: TextTable, columns: Iterable[str]) -> Iterator[str]:
             )
 
 
-def are_units(cells: Iterable[str]) -> bool:
-    """Whether all cells are units, as most people write them."""
-    return all(_plain(cell) in UNITS for cell in cells)
+def named_unit(column: str) -> str | None:
+    """The unit at the end of a column's name, if it is one that many columns have."""
+    found = UNIT_BEHIND.search(column)
+    named = "" if found is None else found[1].strip("[](/) ")
+    return named if _plain(named) in UNITS else None
+
+
+def note_on_unit_column(
+    text: TextTable, column: str, kinds: Iterable[str]
+) -> Iterator[str]:
+    """A note on a column with several units, as most people write them."""
+    units = [*filter(None, dict.fromkeys(kinds))]
+    if len(units) > 1 and all(_plain(unit) in UNITS for unit in units):
+        yield (
+            f"{text.name}: the cells of column {short_repr(column)}, "
+            f"{short_list(units, 4)}, are units. Numbers in another column are taken "
+            "as they are, whatever their unit; write all in one"
+        )
 
 
 def _plain(unit: str) -> str:

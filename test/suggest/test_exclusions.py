@@ -128,8 +128,8 @@ def test_one_of_the_rows_with_the_same_features_is_proposed(lab: Laboratory) -> 
     others = {f"c{i}" for i in range(5, NUM)}
     assert {*answer.ids} == {"c2", "c3", "t4"} | others
     assert (
-        "line 2 (key 'c0') and line 32 (key 't0'), line 3 (key 'c1') and line 33 (key "
-        "'t1'), line 4 (key 'c2') and line 34 (key 't2') and 2 more. One of"
+        "line 2 (key 'c0') and line 32 (key 't0'); line 3 (key 'c1') and line 33 (key "
+        "'t1'); line 4 (key 'c2') and line 34 (key 't2'); and 2 more groups. One of"
         in answer.said
     )
     assert "1 of them measured, 1 failed, 6 excluded" in answer.said

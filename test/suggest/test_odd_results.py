@@ -9,14 +9,16 @@ pytest.importorskip("pandas")
 from botorch_sparse.suggest.odd_values import (
     equal_steps,
     follows,
+    minus_ones,
+    repeats_like_rows,
+    values_at_limit,
+)
+from botorch_sparse.suggest.other_units import (
     fractions_among,
     kelvin_among,
     limit_apart,
     logarithms_among,
-    minus_ones,
-    repeats_like_rows,
     unit_changes,
-    values_at_limit,
 )
 
 RENAMED = ["Heat", "he at", "heat [K]", "HEAT / K", "heat (K)"]

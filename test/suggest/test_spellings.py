@@ -1,5 +1,7 @@
 """One category in two spellings, and columns that may mean something else."""
 
+from datetime import datetime, time
+
 import pytest
 from laboratory import Laboratory, lines
 
@@ -215,7 +217,7 @@ def test_words_that_forbid_a_row(lab: Laboratory, word: str, is_noted: bool) -> 
 def test_a_column_of_units(lab: Laboratory, kinds: list[str], is_noted: bool) -> None:
     rows = [[f"c{i}", i * i, kinds[i % 2]] for i in range(9)]
     lab.write("pool.csv", [["id", "time", "unit"], *rows])
-    note = f"categories of column 'unit', '{kinds[0]}', '{kinds[1]}', are units"
+    note = f"cells of column 'unit', '{kinds[0]}', '{kinds[1]}', are units"
     assert (note in lab().said) == is_noted
 
 
@@ -249,3 +251,72 @@ def test_twelve_categories_are_printed(lab: Laboratory) -> None:
         rows = [[f"c{i}", f"kind {i % num:02}"] for i in range(60)]
         lab.write("pool.csv", [["id", "s"], *rows])
         assert f"'kind 11'{more}." in lab().said
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "is_noted"),
+    [
+        ("ratio A:B", [(1, 2), (1, 5), (1, 10), (1, 20)], True),
+        ("a", [(1, 2), (1, 3), (2, 1), (3, 2)], True),
+        ("duration", [(0, 30), (1, 0), (1, 30), (2, 0)], False),
+        ("duration", [(0, 47), (1, 2), (1, 34), (2, 12)], False),
+    ],
+)
+def test_ratios_that_a_spreadsheet_takes_for_times(
+    lab: Laboratory, name: str, cells: list[tuple[int, int]], is_noted: bool
+) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["id", "x", name])
+    for i in range(8):
+        book.active.append([f"c{i}", i * i, time(*cells[i % 4])])
+    lab.pool = lab.folder / "pool.xlsx"
+    book.save(lab.pool)
+    note = f"column '{name}' has times, such as {cells[0][0]}:{cells[0][1]:02}, which"
+    assert (note in lab().said) == is_noted
+
+
+@pytest.mark.parametrize(
+    ("name", "is_noted"),
+    [("equivalents", True), ("c (mol/L)", True), ("made", False), ("delivery", False)],
+)
+def test_numbers_that_a_spreadsheet_takes_for_dates(
+    lab: Laboratory, name: str, is_noted: bool
+) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["id", "x", name])
+    for i in range(8):
+        book.active.append([f"c{i}", i * i, datetime(2026, 1 + i % 4, 1)])
+    lab.pool = lab.folder / "pool.xlsx"
+    book.save(lab.pool)
+    note = f"column '{name}' has dates, such as 2026-01-01, which spreadsheets make"
+    assert (note in lab().said) == is_noted
+
+
+@pytest.mark.parametrize(
+    ("cells", "units"),
+    [
+        (["1h30", "30 min", "2h", "1h"], "'h', 'min'"),
+        (["1h30", "2 h 15 min", "1h", "3h45m"], "'h', 'min'"),
+        (["1h30", "oil", "water", "gas"], None),
+        (["1h", "2h", "4h", "8h"], None),
+        (["H2O", "1a", "1h", "2h3"], None),
+    ],
+)
+def test_hours_and_minutes_in_a_cell(
+    lab: Laboratory, cells: list[str], units: str | None
+) -> None:
+    rows = [[f"c{i}", i * i, cells[i % 4]] for i in range(8)]
+    lab.write("pool.csv", [["id", "x", "t"], *rows])
+    said = lab().said
+    assert ("numbers in column 't' have" in said) == (units is not None)
+    assert units is None or f"column 't' have different units, {units};" in said
+
+
+def test_many_rows_with_the_same_features_are_named_in_groups(lab: Laboratory) -> None:
+    rows = [[f"c{i}", i % 5] for i in range(15)]
+    lab.write("pool.csv", [["id", "x"], *rows])
+    said = lab().said
+    assert "line 2 (key 'c0'), line 7 (key 'c5') and 1 other; line 3 (key" in said
+    assert "line 9 (key 'c7') and 1 other; and 2 more groups. One of them" in said

@@ -1,0 +1,164 @@
+"""Words and flags that forbid a row of the candidates, or void a result.
+
+The list is one for both files, in English, German and French. What it finds is named,
+and taken all the same.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+from botorch_sparse.argument_checks import short_list, short_repr
+from botorch_sparse.command_line.csv_cells import is_missing, number
+from botorch_sparse.suggest.candidate_pool import Pool
+from botorch_sparse.suggest.result_checks import remark_columns
+from botorch_sparse.suggest.results import Results
+from botorch_sparse.suggest.written_numbers import UNIT_BEHIND
+
+# Words that warn wherever they stand in a cell.
+WARNING = re.compile(
+    r"\b(do not|don['\u2019]?t|stop|explosive|explosion|explodes?|peroxides|recalled"
+    r"|expired|danger(ous)?|discard(ed)?|ignored?|wrong|void(ed)?|invalid|reject(ed)?"
+    r"|abort(ed)?|superseded|outliers?|exclude|mislabell?ed|mix(ed)?[ -]up"
+    r"|discontinued|unavailable|sold out|(out[ -]of|not in)[ -]stock"
+    r"|(not|no longer) available|not valid"
+    r"|nicht (mehr )?(verwenden|benutzen|nehmen|ansetzen|auswerten|werten|lieferbar"
+    r"|verf\u00fcgbar|vorr\u00e4tig|auf lager)|explosiv|abgelaufen|gesperrt|verboten"
+    r"|achtung|zur\u00fcckgerufen|gefahr|ung\u00fcltig|verw[oe]rfen|ignorieren"
+    r"|abgebrochen|falsche[mnrs]?|ausrei(\u00df|ss)er|ausverkauft|vergriffen"
+    r"|ne pas (utiliser|employer|prendre|lancer|tenir compte)|\u00e0 jeter"
+    r"|rejet\u00e9e?|invalide|annul\u00e9e?|aberrante?|erron\u00e9e?|p\u00e9rim\u00e9e?"
+    r"|\u00e9puis\u00e9e?|interdite?|en rupture|indisponible|non (disponible|valide)"
+    r")\b|[(\[][^)\]]*peroxid",
+    re.IGNORECASE,
+)
+# The same words where they say nothing of a row.
+HARMLESS = re.compile(
+    r"\bvoid[ -](volume|time|fraction)|\bstop(ped)?[ -]flow|\bperoxide[ -](free|test)"
+    r"|\b(do not|don['\u2019]?t) (see|observe|dissolve|react)"
+    r"|\b(no|not|non|keine?|nicht|aucune?)[ -](an? |de )?(outliers?|discarded|rejected"
+    r"|aborted|invalid|explosive|ausrei\w+)"
+    r"|\b(layer|phase|filtrate|liquor|supernatant|residue|washing|precipitate|solid"
+    r"|fraction)s?( (was|were))? discarded",
+    re.IGNORECASE,
+)
+# Cells that warn as a whole; and others, which do beside results alone.
+STATUS = re.compile(
+    r"blocked|excluded|fail(ed)?|not ok|nok|n\. ?i\. ?o\.|fehlgeschlagen|ausgeschlossen"
+    r"|exclue?|\u00e9chou\u00e9e?",
+    re.IGNORECASE,
+)
+NO_SAMPLE = re.compile(
+    r"((neg(ative|\.)?|pos(itive|\.)?) )?(blank|control|leerwert|blindwert|blindprobe"
+    r"|(negativ|positiv)?kontrolle|t\u00e9moin|essai \u00e0 blanc)[ _-]?\d*",
+    re.IGNORECASE,
+)
+# Names of columns that say yes of rows and results that count; and of those that say
+# whether a row can be had, or how much of it there is.
+SOUND = re.compile(
+    r"(is )?(valid|usable|approved)|g\u00fcltig|verwendbar|valide", re.IGNORECASE
+)
+IN_STOCK = re.compile(
+    r"(is )?((in |on )?stock|available|orderable)|inventory|(lager)?bestand|lieferbar"
+    r"|verf\u00fcgbar|vorr\u00e4tig|auf lager|en stock|disponible",
+    re.IGNORECASE,
+)
+YES = frozenset("1 1.0 y yes true x ja wahr oui vrai \u2713 \u2714".split())
+NO = frozenset("0 0.0 n no false nein falsch non faux - \u2717 \u2718".split())
+# So much of a long cell is shown before the word.
+SHOWN_BEFORE = 40
+
+
+def pool_warnings(pool: Pool) -> Iterator[str]:
+    """A note on keys and other cells of candidates that forbid a row."""
+    found = [short_repr(key) for key in pool.row_of_key if _find(key) is not None]
+    for column in (*pool.features, *pool.left_out):
+        kinds = pool.categories.get(column)
+        cells = pool.text.columns[column] if kinds is None else kinds
+        is_text = kinds is not None or column in pool.left_out
+        odd = _warnings(column, cells, words=is_text and column not in pool.smiles)
+        found += [f"{_shown(cell)} of {short_repr(column)}" for cell in odd]
+    if found:
+        yield (
+            f"note: {pool.text.name}: {short_list(found, 5, show=str)} may say that "
+            "rows are not to be measured, and can be proposed all the same. Leave "
+            "these rows out, or name them by --exclude."
+        )
+
+
+def result_warnings(results: Results, pool: Pool) -> Iterator[str]:
+    """A note on the results of each file that are void by a remark or a flag.
+
+    What the candidates say of a row, and the output with them, is none of its result.
+    """
+    for text in results.texts:
+        told = [each for each in results.told if each.text is text]
+        found = list[tuple[int, str]]()
+        for column in remark_columns(text, pool):
+            cells = text.columns[column]
+            odd = {*_warnings(column, cells, words=True, of_results=True)}
+            listed = pool.text.columns.get(column, cells)
+            is_copy = listed != cells  # and not one file of candidates and results
+            for each in told if odd else ():
+                cell = cells[each.place]
+                is_of_row = is_copy and each.row >= 0 and listed[each.row] == cell
+                if cell in odd and not is_of_row:
+                    shown = f"{_shown(cell)} in {short_repr(column)}"
+                    found.append((each.place, f"{text.place(each.place)}, {shown}"))
+        if found:
+            yield (
+                f"{text.name}: {short_list([x for _, x in sorted(found)], 3, show=str)}"
+                " may say that results are void, and they count all the same. Leave "
+                "these results out if they are not to count"
+            )
+
+
+def _warnings(
+    column: str, cells: Collection[str], *, words: bool, of_results: bool = False
+) -> list[str]:
+    """The different cells of a column that forbid or void what they belong to."""
+    if flags := _flags(column, [*dict.fromkeys(cells)], of_results=of_results):
+        return flags
+    if not words:
+        return []
+    kinds = [kind for kind in dict.fromkeys(cells) if number(kind) is None]
+    return [
+        kind
+        for kind in kinds
+        if _find(kind) is not None or (of_results and NO_SAMPLE.fullmatch(kind))
+    ]
+
+
+def _flags(column: str, kinds: Sequence[str], *, of_results: bool) -> list[str]:
+    """The cells of a column of yes and no that say the worse of the two.
+
+    Of one kind of cell beside empty ones either may be it.
+    """
+    name = UNIT_BEHIND.sub("", column).replace("_", " ").strip(" ?")
+    is_sound, is_stock = SOUND.fullmatch(name), IN_STOCK.fullmatch(name)
+    if len(kinds) < 2 or not (is_sound or is_stock or _find(name) is not None):
+        return []
+    known = [kind for kind in kinds if not is_missing(kind)]
+    yes, no = ([x for x in known if x.casefold() in words] for words in (YES, NO))
+    if is_stock:
+        return [] if of_results else no
+    if len(known) > 2:
+        return []
+    if is_sound:
+        return no or ([x for x in kinds if is_missing(x)] if yes else [])
+    return yes or ([] if no or len(known) > 1 else known)
+
+
+def _find(cell: str) -> int | None:
+    """The place of the first word of a cell that warns; None for none."""
+    if STATUS.fullmatch(cell):
+        return 0
+    if WARNING.search(cell) is None:  # most cells
+        return None
+    found = WARNING.search(HARMLESS.sub(lambda part: " " * len(part[0]), cell))
+    return None if found is None else found.start()
+
+
+def _shown(cell: str) -> str:
+    """A cell in messages; if it is long, from the word on that warns."""
+    place = _find(cell) or 0
+    return short_repr(cell if place <= SHOWN_BEFORE else f"...{cell[place:]}")

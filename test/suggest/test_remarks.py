@@ -1,0 +1,299 @@
+"""Remarks, flags, units and colours beside the results are named by their lines."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from laboratory import Laboratory
+
+pytest.importorskip("pandas")
+
+VOID = "may say that results are void"
+NOT_NOW = "may say that rows are not to be measured"
+
+
+@pytest.mark.parametrize(
+    ("remark", "is_noted"),
+    [
+        ("WRONG SUBSTRATE - discard this value", True),
+        ("Aborted", True),
+        ("rejected (QC)", True),
+        ("superseded by R2b", True),
+        ("outlier?", True),
+        ("Blank", True),
+        ("neg. control", True),
+        ("failed", True),
+        ("value is void", True),
+        ("ung\u00fcltig", True),
+        ("Ausrei\u00dfer", True),
+        ("verworfen, falsches Substrat", True),
+        ("valeur aberrante", True),
+        ("mesure annul\u00e9e", True),
+        ("ne pas utiliser", True),
+        ("labels mixed up", True),
+        ("brown oil", False),
+        ("white solid, aqueous layer discarded", False),
+        ("elutes in the void volume", False),
+        ("no outlier", False),
+        ("keine Ausrei\u00dfer", False),
+        ("ne pas de produit", False),
+        ("we don't see product by TLC", False),
+        ("THF (peroxide free)", False),
+        ("blank was subtracted", False),
+        ("temperature control by a bath", False),
+        ("air was excluded", False),
+        ("solide blanc", False),
+        ("avoid light", False),
+    ],
+)
+def test_remarks_that_void_a_value(
+    lab: Laboratory, remark: str, is_noted: bool
+) -> None:
+    """Among many others that do not, and in a column that the candidates have too."""
+    table = f"id,loss,remarks|c1,45,brown oil|c2,97,{remark}|c3,62,white solid"
+    told = lab.write("m.csv", [line.split(",", 2) for line in table.split("|")])
+    said = lab("--results", told).said
+    note = f"m.csv: line 3 (key 'c2'), {remark!r} in 'remarks' {VOID}, and"
+    assert (note in said) == (VOID in said) == is_noted
+    lab.write("pool.csv", "id,x,remarks|c1,1,|c2,5,|c3,2,|c4,9,")
+    assert (note in lab("--results", told).said) == is_noted
+
+
+def test_a_remark_of_the_candidates_voids_no_result(lab: Laboratory) -> None:
+    """The output has their columns; in one file of both a remark may be of a result."""
+    lab.write("pool.csv", "id,x,lot|c1,1,a|c2,5,expired|c3,2,b")
+    told = lab.write("m.csv", "id,x,lot,loss|c1,1,a,3|c2,5,expired,4")
+    assert VOID not in lab("--results", told, "--ignore", "lot").said
+    both = lab.write("pool.csv", "id,x,lot,loss|c1,1,,3|c2,5,discard,4|c3,2,,|c4,3,,")
+    said = lab("--results", both, "--ignore", "lot").said
+    assert f"line 3 (key 'c2'), 'discard' in 'lot' {VOID}" in said
+    both = lab.write("pool.csv", "id,x,lot,loss|c1,1,,3|c2,5,,4|c3,2,discard,|c4,3,,")
+    assert VOID not in lab("--results", both, "--ignore", "lot").said
+
+
+def test_a_long_remark_is_shown_where_it_warns(lab: Laboratory) -> None:
+    told = lab.write("m.csv", f"id,loss,note|c1,3,{'so brown ' * 9}discard it|c2,4,x")
+    assert f"'...discard it' in 'note' {VOID}" in lab("--results", told).said
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "place"),
+    [
+        ("valid", "1,0,1", 1),
+        ("Valid?", "yes,no,yes", 1),
+        ("valid", "x,,x", 1),
+        ("g\u00fcltig", "ja,ja,nein", 2),
+        ("outlier", "0,1,0", 1),
+        ("is_outlier", "False,True,False", 1),
+        ("exclude", ",x,", 1),
+        ("exclude", ",Q test,", 1),
+        ("exclude", "no,no,yes", 2),
+        ("valid", "1,1,1", None),
+        ("valid", "1,2,3", None),
+        ("outlier score", "0.1,0.2,1", None),
+        ("exclude", "no,no,", None),
+        ("stirred", "1,0,1", None),
+        ("in stock", "1,0,1", None),
+    ],
+)
+def test_flags_that_void_a_value(
+    lab: Laboratory, column: str, cells: str, place: int | None
+) -> None:
+    kinds = cells.split(",")
+    rows = [[f"c{i}", 40 + 9 * i, kind] for i, kind in enumerate(kinds)]
+    told = lab.write("m.csv", [["id", "loss", column], *rows])
+    said = lab("--results", told).said
+    assert (VOID in said) == (place is not None)
+    if place is not None:
+        at = f"line {place + 2} (key 'c{place}'), {kinds[place]!r} in '{column}' {VOID}"
+        assert at in said
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "shown"),
+    [
+        ("status", "ok,discontinued,ok,ok", "discontinued"),
+        ("status", "ok,out of stock,ok,ok", "out of stock"),
+        ("status", "ok,not available,ok,ok", "not available"),
+        ("status", "ok,sold out,ok,ok", "sold out"),
+        ("status", "ok,blocked,ok,ok", "blocked"),
+        ("status", "ok,nicht lieferbar,ok,ok", "nicht lieferbar"),
+        ("status", "ok,\u00e9puis\u00e9,ok,ok", "\u00e9puis\u00e9"),
+        ("in stock", "yes,no,yes,yes", "no"),
+        ("stock (g)", "5,0,2.5,1", "0"),
+        ("valid", "1,0,1,1", "0"),
+        ("expired", "0,1,0,0", "1"),
+        ("stock solution (mL)", "5,0,2.5,1", None),
+        ("type", "sample,blank,sample,control", None),
+        ("group", "blocked amine,free amine,free amine,free", None),
+        ("base", "yes,no,yes,yes", None),
+    ],
+)
+def test_candidates_that_cannot_be_had(
+    lab: Laboratory, column: str, cells: str, shown: str | None
+) -> None:
+    rows = [[f"c{i}", i * i, kind] for i, kind in enumerate(cells.split(","))]
+    lab.write("pool.csv", [["id", "x", column], *rows])
+    said = lab().said
+    assert (NOT_NOW in said) == (shown is not None)
+    assert shown is None or f"pool.csv: {shown!r} of {column!r} {NOT_NOW}" in said
+
+
+def test_remarks_that_are_no_feature_forbid_rows_too(lab: Laboratory) -> None:
+    rows = [[f"c{i}", i * i, f"lot {i}" if i != 7 else "do not use"] for i in range(25)]
+    lab.write("pool.csv", [["id", "x", "remark"], *rows])
+    assert f"'do not use' of 'remark' {NOT_NOW}" in lab().said
+
+
+@pytest.mark.parametrize(
+    ("column", "kinds", "is_noted"),
+    [
+        ("unit", ["mg", "g", "mg"], True),
+        ("unit", ["g", "", "l"], True),
+        ("Einheit", ["h", "d", "d"], True),
+        ("amount in", ["mg", "g", "mg"], True),
+        ("unit", ["mg", "mg", "mg"], False),
+        ("operator", ["M", "S", "M"], False),
+        ("unit", ["A1", "g", "mg"], False),
+    ],
+)
+def test_a_column_of_units_beside_the_results(
+    lab: Laboratory, column: str, kinds: list[str], is_noted: bool
+) -> None:
+    values = [45, 0.097, 31]
+    rows = [[f"c{i}", values[i], kind] for i, kind in enumerate(kinds)]
+    told = lab.write("m.csv", [["id", "loss", column], *rows])
+    note = f"m.csv: the cells of column '{column}', {kinds[0]!r}, "
+    assert (note in lab("--results", told).said) == is_noted
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "is_noted"),
+    [
+        ("dilution", ["1/10", "1/10", "1/100"], True),
+        ("Verd\u00fcnnung", ["10", "1", "10"], True),
+        ("dilution", ["1/10", "1/10", "1/10"], False),
+        ("dilution", ["in water", "in oil", ""], False),
+        ("plate", ["1", "2", "3"], False),
+    ],
+)
+def test_a_column_of_dilutions(
+    lab: Laboratory, column: str, cells: list[str], is_noted: bool
+) -> None:
+    rows = [[f"c{i}", 9 * i, cell] for i, cell in enumerate(cells)]
+    told = lab.write("m.csv", [["id", "loss", column], *rows])
+    note = f"column '{column}' has different dilutions"
+    assert (note in lab("--results", told).said) == is_noted
+
+
+PER_CENT = "named as a per cent"
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "noted"),
+    [
+        (
+            ["yield (%)", "dirt (%)"],
+            [(0.45, 0.03), (0.91, 0.08), (0.62, 0.012)],
+            "'yield (%)', 'dirt (%)' are",
+        ),
+        (["% yield", "dirt"], [(0.45, 0.03), (0.91, 8), (1, 1)], "'% yield' is"),
+        (["yield (%)", "dirt (%)"], [(45, 0.03), (91, 0.08), (62, 0.012)], None),
+        (["yield", "dirt"], [(0.45, 0.03), (0.91, 0.08), (0.62, 0.012)], None),
+        (["yield (%)", "dirt"], [("0.45 %", 1), ("0.9 %", 2), ("1 %", 3)], None),
+        (["yield (%)", "dirt"], [(0.45, 1), (0.9, 2), (1.4, 3)], None),
+        (["yield (%)", "dirt"], [(0, 1), (0, 2), (0, 3)], None),
+        (["yield (%)", "dirt"], [(0.4, 1), (0.5, 2)], None),
+    ],
+)
+def test_fractions_in_a_column_of_per_cents(
+    lab: Laboratory, columns: list[str], rows: list[tuple[Any, Any]], noted: str | None
+) -> None:
+    """Impurities below 1 are usual, and yields are not."""
+    told = [["id", *columns], *([f"c{i}", *row] for i, row in enumerate(rows))]
+    words = ["--constraint", f"{columns[1]}<=5", "--results", lab.write("m.csv", told)]
+    said = lab(*words, target=columns[0]).said
+    assert (PER_CENT in said) == (noted is not None)
+    assert noted is None or f"note: {noted} {PER_CENT}, and nothing is above 1" in said
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "shown"),
+    [
+        ("yield (%)", [45, 131.5, -4, 62, 31], "131.5 (line 3 (key 'c1')), -4 (line 4"),
+        ("yield (%)", [45, 103.5, 0, 62, 31], None),
+        ("inhibition (%)", [45, 131.5, -4, 62, 31], None),
+        ("ee (%)", [45, -98, -4, 62, 31], None),
+        ("yield (mg)", [45, 131.5, -4, 62, 31], None),
+        ("growth (%)", [145, 131.5, 181, 162, 131], None),
+        ("potency (%)", [145, 131.5, 181, 62, 131], None),
+    ],
+)
+def test_per_cents_below_0_or_far_above_100(
+    lab: Laboratory, column: str, values: list[float], shown: str | None
+) -> None:
+    rows = [[f"c{i}", value] for i, value in enumerate(values)]
+    told = lab.write("m.csv", [["id", column], *rows])
+    said = lab("--results", told, target=column).said
+    assert (PER_CENT in said) == (shown is not None)
+    assert shown is None or f"'{column}' is {PER_CENT}, and has {shown}" in said
+
+
+def coloured(path: Path, num: int, cells: str, colour: Any = "FFFF0000") -> Path:
+    """A workbook of results, of which some cells have a colour."""
+    openpyxl = pytest.importorskip("openpyxl")
+    from openpyxl.styles import PatternFill
+
+    book = openpyxl.Workbook()
+    book.active.append(["id", "loss", "note"])
+    for i in range(num):
+        book.active.append([f"c{i}", i * i % 7, f"n{i % 2}"])
+    for place in cells.split():
+        book.active[place].fill = PatternFill("solid", fgColor=colour)
+    book.save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("num", "cells", "shown"),
+    [
+        (2, "B3", "'B3'"),
+        (8, "B3 B9", "'B3', 'B9'"),
+        (8, "A3 B3 C3", "'A3', 'B3'"),
+        (8, "A1 B1 C1", None),  # the header
+        (8, "B3 B5 B7", None),
+        (8, "C3", None),  # no key and no result
+        (2, "A3 B3 C3", None),  # every second line
+        (8, "A3 B3 C3 A5 B5 C5 A7 B7 C7 A9 B9 C9", None),
+        (8, "B15", None),  # empty
+    ],
+)
+def test_a_few_cells_with_a_colour_are_named(
+    lab: Laboratory, tmp_path: Path, num: int, cells: str, shown: str | None
+) -> None:
+    note = "cells with a colour of their own count as the others: "
+    path = coloured(tmp_path / "m.xlsx", num, cells)
+    said = lab("--results", path).said
+    assert (note in said) == (shown is not None)
+    assert shown is None or f"m.xlsx: {note}{shown}; " in said
+    coloured(path, num, cells, "FFFFFFFF")
+    assert note not in lab("--results", path).said
+
+
+def test_white_of_a_theme_is_no_colour(lab: Laboratory, tmp_path: Path) -> None:
+    colours = pytest.importorskip("openpyxl.styles.colors")
+    for tint, is_noted in ((0.0, False), (-0.25, True)):
+        colour = colours.Color(theme=0, tint=tint)
+        path = coloured(tmp_path / "m.xlsx", 8, "B3", colour)
+        said = lab("--results", path).said
+        assert ("cells with a colour of their own" in said) == is_noted
+
+
+def test_keys_of_candidates_with_a_colour_are_named(
+    lab: Laboratory, tmp_path: Path
+) -> None:
+    lab.pool = coloured(tmp_path / "pool.xlsx", 9, "A4 C5")
+    said = lab("--ignore", "loss").said
+    assert "pool.xlsx: cells with a colour of their own count as the others: 'A4';" in (
+        said
+    )

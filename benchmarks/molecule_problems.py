@@ -106,14 +106,23 @@ def of_columns(
 
 def enumerated() -> MoleculeProblem:
     """10^6 products of fragments, bits; their drug-likeness."""
-    start, num = CACHE / f"enumerated_{FRAGMENTS}_{SIZE}", FRAGMENTS**3
-    bits, values = (Path(f"{start}_{name}.npy") for name in ("bits", "values"))
-    if not values.is_file() or np.isnan(np.load(values)).any():
+    start, num = CACHE / f"enumerated_{FRAGMENTS}", FRAGMENTS**3
+    bits, values = Path(f"{start}_stereo_{SIZE}.npy"), Path(f"{start}_values.npy")
+    if not _are_complete(bits, values):
         smiles = [*products(FRAGMENTS)]
         held = _opened(bits, np.uint8, (num, SIZE // 8))
         compute(smiles, held, _opened(values, float, (num,)))
     table = CandidateTable.of(CompactRows.from_packed(bits, SIZE))
     return MoleculeProblem(table, np.load(values))
+
+
+def _are_complete(bits: Path, values: Path) -> bool:
+    """Whether both files are there, and filled in to the end."""
+    if not (bits.is_file() and values.is_file()):
+        return False
+    return bool(
+        np.load(bits, mmap_mode="r")[-1].any() and not np.isnan(np.load(values)).any()
+    )
 
 
 def _opened(path: Path, dtype: type, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -130,21 +139,26 @@ def _opened(path: Path, dtype: type, shape: tuple[int, ...]) -> NDArray[Any]:
 def compute(
     smiles: list[str], bits: NDArray[np.uint8], values: NDArray[np.float64]
 ) -> None:
-    """Fill in bits and values where these are NaN, by several processes."""
-    todo = [slice(i, i + CHUNK) for i in range(0, len(smiles), CHUNK)]
-    todo = [part for part in todo if np.isnan(values[part]).any()]
+    """Fill in what is missing, rows of zeros and NaN, by several processes."""
+    parts = [slice(i, i + CHUNK) for i in range(0, len(smiles), CHUNK)]
+    is_known = ~np.isnan(values) & bits.any(-1)
+    todo = [part for part in parts if not is_known[part].all()]
     context = multiprocessing.get_context("spawn")
     with context.Pool(PROCESSES) as pool:
-        found = pool.imap(_computed, [smiles[part] for part in todo])
-        for part, (new_bits, new_values) in zip(todo, found, strict=True):
-            bits[part] = new_bits
-            values[part] = new_values
+        known = [(smiles[part], values[part].copy()) for part in todo]
+        for part, found in zip(todo, pool.imap(_computed, known), strict=True):
+            bits[part], values[part] = found
 
 
-def _computed(smiles: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+def _computed(
+    known: tuple[list[str], NDArray[np.float64]],
+) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+    """Bits of molecules, and their values where these are NaN."""
     from rdkit.Chem import QED, MolFromSmiles
 
-    values = np.array([QED.qed(MolFromSmiles(text)) for text in smiles])
+    smiles, values = known
+    for row in np.isnan(values).nonzero()[0]:
+        values[row] = QED.qed(MolFromSmiles(smiles[row]))
     return morgan_counts(smiles, size=SIZE, packed=True), values
 
 

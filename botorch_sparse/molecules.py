@@ -67,6 +67,8 @@ def morgan_counts(
 ) -> NDArray[np.uint8]:
     """Morgan fingerprints [Rogers2010]_: how often each kind of neighbourhood occurs.
 
+    Stereoisomers are told apart by the neighbourhoods of their stereocentres.
+
     Args:
         smiles: `A` texts, such as a column of a table.
         radius: Bonds from an atom to the edge of its neighbourhood, from 0 on.
@@ -87,6 +89,9 @@ def morgan_counts(
     Example:
         >>> morgan_counts(["CCO", "c1ccccc1"]).sum(-1).tolist()
         [6, 18]
+        >>> left, right = morgan_counts(["C[C@H](N)C(=O)O", "C[C@@H](N)C(=O)O"])
+        >>> bool((left == right).all())
+        False
     """
     check_whole("radius", radius, least=0)
     check_whole("size", size)
@@ -96,7 +101,9 @@ def morgan_counts(
             f"Got size={size} with packed=True; need a multiple of {BYTE}."
         )
     generators = _rdkit().Chem.rdFingerprintGenerator
-    generator = generators.GetMorganGenerator(radius=radius, fpSize=size)
+    generator = generators.GetMorganGenerator(
+        radius=radius, fpSize=size, includeChirality=True
+    )
     texts = _as_list(smiles, label)
     places = reversed([*enumerate(texts)])
     first = {text: row for row, text in places if isinstance(text, str)}

@@ -32,7 +32,7 @@ SMILES = [
 def counts_of(text: str, radius: int, size: int) -> np.ndarray:
     """One molecule's counts, by RDKit's older function."""
     found = AllChem.GetHashedMorganFingerprint(
-        Chem.MolFromSmiles(text), radius, nBits=size
+        Chem.MolFromSmiles(text), radius, nBits=size, useChirality=True
     )
     counts = np.zeros(size, dtype=int)
     for place, number in found.GetNonzeroElements().items():
@@ -183,3 +183,14 @@ def test_the_word_none_is_no_molecule():
     K = TanimotoKernel()(torch.from_numpy(counts).double()).to_dense()
     expected = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 1.0]])
     torch.testing.assert_close(K, expected.double())
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [("C[C@H](N)C(=O)O", "C[C@@H](N)C(=O)O"), ("C/C=C/CO", "C/C=C\\CO")],
+)
+def test_stereoisomers_are_told_apart(pair: tuple[str, str]) -> None:
+    """They have most of their neighbourhoods in common, but not all."""
+    counts = torch.from_numpy(morgan_counts(pair)).double()
+    alike = TanimotoKernel()(counts).to_dense()[0, 1]
+    assert 0.3 < alike < 1.0

@@ -128,9 +128,9 @@ class CandidateTable:
     ) -> "CandidateTable":
         """The table of molecules, or of reactions of some; needs RDKit.
 
-        Molecules become Morgan counts (radius 2, 2,048 of them), which the Tanimoto
-        kernel compares, of each column of molecules for itself. Their canonical SMILES
-        name the rows.
+        Molecules become Morgan counts (radius 2, 2,048 of them; stereoisomers are told
+        apart), which the Tanimoto kernel compares, of each column of molecules for
+        itself. Their canonical SMILES name the rows.
 
         Args:
             smiles: `A` SMILES, or such a list for each label.

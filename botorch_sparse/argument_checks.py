@@ -105,9 +105,17 @@ def check_keywords(given: Collection[str], known: Collection[str], cls: type) ->
 
 
 def near_hint(name: str, known: Collection[str]) -> str:
-    """The known name that is nearest, as the end of a message; empty for none."""
+    """The known name that is nearest, as the end of a message; empty for none.
+
+    That of `R13-1` is `R13`, as of a repeat, before `R31`.
+    """
     same = [each for each in known if each.casefold() == name.casefold()]
-    near = same or get_close_matches(name, known, n=1)
+    begins = [
+        each
+        for each in known
+        if name.startswith(each) and not name[len(each) : len(each) + 1].isalnum()
+    ]
+    near = same or sorted(begins, key=len)[-1:] or get_close_matches(name, known, n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 

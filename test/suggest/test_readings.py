@@ -201,6 +201,14 @@ def test_a_row_that_is_gone_needs_its_features(lab: Laboratory) -> None:
     assert "gone from the candidates, keep its features in the results" in line
 
 
+def test_a_key_with_an_end_is_meant_for_the_one_without(lab: Laboratory) -> None:
+    """Not for c21, which is as near by its letters."""
+    line = lab.refused("--results", lab.write("m.csv", "id,loss|c12-1,3|c1,2"))
+    assert "Did you mean 'c12'?" in line
+    line = lab.refused("--results", lab.write("m.csv", "id,loss|c1-12,3|c1,2"))
+    assert "Did you mean 'c1'?" in line
+
+
 def test_words_of_another_encoding_are_refused(lab: Laboratory) -> None:
     """Cyrillic ones, which the encoding of Windows reads as letters with accents."""
     text = "id,solvent,x\na,\u0442\u043e\u043b\u0443\u043e\u043b,1\nb,oil,2\n"

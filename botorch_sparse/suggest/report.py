@@ -17,7 +17,11 @@ from botorch_sparse.suggest.odd_values import notes_on, notes_on_outcome
 from botorch_sparse.suggest.outcome_options import Outcome, kind_of
 from botorch_sparse.suggest.proposed_rows import ProposedRows
 from botorch_sparse.suggest.result_checks import unused_columns
-from botorch_sparse.suggest.result_notes import beside_notes, notes_on_results
+from botorch_sparse.suggest.result_notes import (
+    beside_notes,
+    notes_on_results,
+    remarks_of,
+)
 from botorch_sparse.suggest.results import Results
 from botorch_sparse.suggest.selection import Selection
 
@@ -368,15 +372,16 @@ def _best_lines(pool: Pool, results: Results, history: History) -> Iterator[str]
         mean = "" if best.mean is None else f"; the model's mean there: {best.mean:.6g}"
         yield (
             f"{kind if has_limits else 'best'} so far: {row_name(pool, results, row)}"
-            f", {_values(measured.columns, measured.loc[row])}{mean}."
+            f", {_values(measured.columns, measured.loc[row])}{mean}"
+            f"{remarks_of(pool, results, row)}."
         )
     else:
         front = front_so_far(pool, history)
         which = "feasible and not dominated" if has_limits else "not dominated"
         yield f"front so far: {len(front)} of {len(measured)} rows are {which}."
         for row, values in zip(front.index, front.to_numpy()[:MAX_FRONT], strict=False):
-            name = row_name(pool, results, row)
-            yield f"{FRONT_ROW}{name}, {_values(front.columns, values)}."
+            name, remarks = (f(pool, results, row) for f in (row_name, remarks_of))
+            yield f"{FRONT_ROW}{name}, {_values(front.columns, values)}{remarks}."
         if len(front) > MAX_FRONT:
             yield f"{FRONT_ROW}and {len(front) - MAX_FRONT} more."
         yield _hypervolume_line(targets, history)

@@ -17,13 +17,17 @@ from botorch_sparse.command_line.csv_cells import (
     without_unit,
 )
 from botorch_sparse.strategies import Objective
-from botorch_sparse.suggest.candidate_pool import Pool
+from botorch_sparse.suggest.candidate_pool import Matrix, Pool
 from botorch_sparse.suggest.csv_reader import TextTable
 from botorch_sparse.suggest.other_units import are_fractions, beyond_per_cent
-from botorch_sparse.suggest.result_checks import remark_columns
+from botorch_sparse.suggest.result_checks import remark_columns, unused_columns
 from botorch_sparse.suggest.results import Measurement, Results, what_is_told
 from botorch_sparse.suggest.warning_words import result_warnings
-from botorch_sparse.suggest.written_numbers import note_on_unit_column, notes_on_units
+from botorch_sparse.suggest.written_numbers import (
+    UNIT_BEHIND,
+    note_on_unit_column,
+    notes_on_units,
+)
 
 # Names of columns of units, which may be single letters there; and of dilutions.
 UNIT_NAME = re.compile(r"unit|einheit|unit\u00e9", re.IGNORECASE)
@@ -44,6 +48,9 @@ def notes_on_results(pool: Pool, results: Results) -> Iterator[str]:
         yield from notes_on_units(text, [*pool.features, *pool.outcome_columns])
         yield from _unit_column_notes(text, pool)
     yield from result_warnings(results, pool)
+    yield from chain.from_iterable(
+        _actual_notes(text, results, pool) for text in results.texts
+    )
     yield from _key_notes(results.others, pool)
     yield from rounded_notes(results.told)
     yield from _copied_notes(results, pool)
@@ -67,6 +74,72 @@ def _unit_column_notes(text: TextTable, pool: Pool) -> Iterator[str]:
                 f"{short_list(kinds, 4)}, which are not used. Results are taken as "
                 "they are; write them for one"
             )
+
+
+def _actual_notes(text: TextTable, results: Results, pool: Pool) -> Iterator[str]:
+    """Notes on columns with a feature's numbers in most results, and others in some.
+
+    They may have what was planned as it was done.
+    """
+    told = [each for each in results.told if each.text is text and each.row >= 0]
+    numeric = [x for x in pool.features if x not in pool.categories]
+    for column in unused_columns(text, pool):
+        cells = [(m, without_unit(m.get(column))) for m in told]
+        known = [(m, cell) for m, cell in cells if number(cell) is not None]
+        values = np.array([number(cell) for _, cell in known], dtype=np.float64)
+        for name in numeric if len(known) >= FEW_ALIKE else ():
+            own = pool.text.columns[name]
+            planned = np.asarray(pool.features[name])[[m.row for m, _ in known]]
+            is_actual = _are_of(column, name, values, planned)
+            shown = [
+                f"{text.place(m.place)}: {cell} for {own[m.row]}"
+                for m, cell in known
+                if is_actual and not cells_agree(cell, own[m.row])
+            ]
+            if shown:
+                yield (
+                    f"{text.name}: column {short_repr(column)} has the values of "
+                    f"{short_repr(name)} except in {short_list(shown, 3, show=str)}. "
+                    f"The values in {pool.text.name} count; if a row was measured "
+                    "otherwise, give its result a row of its own"
+                )
+
+
+def _are_of(column: str, feature: str, values: Matrix, planned: Matrix) -> bool:
+    """Whether two thirds of a column's values are a feature's, and not by chance.
+
+    They are of several kinds, or the column is named after the feature.
+    """
+    is_equal = np.isclose(values, planned, atol=0)
+    plain = re.escape(UNIT_BEHIND.sub("", feature))
+    is_named = re.search(rf"(?<!\w){plain}(?!\w)", column) is not None
+    has_kinds = is_named or len({*values[is_equal]}) >= FEW_KINDS
+    return has_kinds and 3 * int(is_equal.sum()) >= 2 * len(values)
+
+
+def remarks_of(pool: Pool, results: Results, row: int) -> str:
+    """What columns that are not used say of a row's results, to go behind it.
+
+    Numbers, and what the candidates or all results have, are left out.
+
+    Args:
+        pool: The candidates.
+        results: All results.
+        row: A row of the pool; from its length on, one of the results beside it.
+    """
+    beside = len(results.rows) + row - len(pool)
+    told = [m for m in results.told if m.row == row] or [results.told[beside]]
+    said = dict[str, dict[str, None]]()
+    for each in told:
+        for column in remark_columns(each.text, pool):
+            cell, cells = each.get(column), each.text.columns[column]
+            listed = pool.text.columns.get(column, cells)
+            is_copy = listed != cells and each.row >= 0 and listed[each.row] == cell
+            is_same = len(cells) > 1 and len({*cells}) == 1
+            if cell and number(cell) is None and not is_copy and not is_same:
+                said.setdefault(column, {})[cell] = None
+    shown = [f"{short_repr(x)} there: {short_list(y, 3)}" for x, y in said.items()]
+    return "".join(f"; {each}" for each in shown)
 
 
 def rounded_notes(told: Sequence[Measurement]) -> Iterator[str]:

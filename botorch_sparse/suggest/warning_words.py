@@ -20,15 +20,27 @@ WARNING = re.compile(
     r"|expired|danger(ous)?|discard(ed)?|ignored?|wrong|void(ed)?|invalid|reject(ed)?"
     r"|abort(ed)?|superseded|outliers?|exclude|mislabell?ed|mix(ed)?[ -]up"
     r"|discontinued|unavailable|sold out|(out[ -]of|not in)[ -]stock"
-    r"|(not|no longer) available|not valid"
+    r"|(not|no longer) available|not valid|unusable|not usable"
     r"|nicht (mehr )?(verwenden|benutzen|nehmen|ansetzen|auswerten|werten|lieferbar"
+    r"|verwertbar|brauchbar|verwendbar|nutzbar"
     r"|verf\u00fcgbar|vorr\u00e4tig|auf lager)|explosiv|abgelaufen|gesperrt|verboten"
-    r"|achtung|zur\u00fcckgerufen|gefahr|ung\u00fcltig|verw[oe]rfen|ignorieren"
+    r"|achtung|zur\u00fcckgerufen|gefahr|ung\u00fcltig|verw[oe]rfen|ignorieren|unbrauchbare?"
     r"|abgebrochen|falsche[mnrs]?|ausrei(\u00df|ss)er|ausverkauft|vergriffen"
     r"|ne pas (utiliser|employer|prendre|lancer|tenir compte)|\u00e0 jeter"
     r"|rejet\u00e9e?|invalide|annul\u00e9e?|aberrante?|erron\u00e9e?|p\u00e9rim\u00e9e?"
     r"|\u00e9puis\u00e9e?|interdite?|en rupture|indisponible|non (disponible|valide)"
+    r"|inutilisables?|(non|pas) utilisables?"
     r")\b|[(\[][^)\]]*peroxid",
+    re.IGNORECASE,
+)
+# These and others, which warn beside results alone: a value is in doubt, or may change.
+OF_RESULTS = re.compile(
+    rf"{WARNING.pattern}|\b(unreliable|not (be )?(reliable|trustworthy)|contaminated"
+    r"|still (running|stirring|ongoing)|in progress|interim|preliminary|provisional"
+    r"|unzuverl\u00e4ssig|nicht zuverl\u00e4ssig|kontaminiert|verunreinigt"
+    r"|l\u00e4uft noch|noch am laufen|in (arbeit|bearbeitung)|vorl\u00e4ufig(e[mnrs]?)?"
+    r"|vorlaeufig(e[mnrs]?)?|(non|pas|peu) fiables?|contamin\u00e9e?s?"
+    r"|en cours(?! d['\u2019e])|provisoires?|pr\u00e9liminaires?)\b",
     re.IGNORECASE,
 )
 # The same words where they say nothing of a row.
@@ -36,7 +48,9 @@ HARMLESS = re.compile(
     r"\bvoid[ -](volume|time|fraction)|\bstop(ped)?[ -]flow|\bperoxide[ -](free|test)"
     r"|\b(do not|don['\u2019]?t) (see|observe|dissolve|react)"
     r"|\b(no|not|non|keine?|nicht|aucune?)[ -](an? |de )?(outliers?|discarded|rejected"
-    r"|aborted|invalid|explosive|ausrei\w+)"
+    r"|aborted|invalid|explosive|ausrei\w+|contamin\w+|kontaminiert|verunreinigt"
+    r"|interim|preliminary|provisional|vorl\w+)"
+    r"|\b(interim|preliminary) (storage|cooling|purification|drying|step|tests?|tlc)\b"
     r"|\b(layer|phase|filtrate|liquor|supernatant|residue|washing|precipitate|solid"
     r"|fraction)s?( (was|were))? discarded",
     re.IGNORECASE,
@@ -47,6 +61,9 @@ STATUS = re.compile(
     r"|exclue?|\u00e9chou\u00e9e?",
     re.IGNORECASE,
 )
+UNFINISHED = re.compile(
+    r"running|ongoing|pending|l\u00e4uft|laufend|ausstehend|en attente", re.IGNORECASE
+)
 NO_SAMPLE = re.compile(
     r"((neg(ative|\.)?|pos(itive|\.)?) )?(blank|control|leerwert|blindwert|blindprobe"
     r"|(negativ|positiv)?kontrolle|t\u00e9moin|essai \u00e0 blanc)[ _-]?\d*",
@@ -55,7 +72,9 @@ NO_SAMPLE = re.compile(
 # Names of columns that say yes of rows and results that count; and of those that say
 # whether a row can be had, or how much of it there is.
 SOUND = re.compile(
-    r"(is )?(valid|usable|approved)|g\u00fcltig|verwendbar|valide", re.IGNORECASE
+    r"(is )?(valid|usable|approved|reliable)|g\u00fcltig|verwendbar|verwertbar|valide"
+    r"|fiable",
+    re.IGNORECASE,
 )
 IN_STOCK = re.compile(
     r"(is )?((in |on )?stock|available|orderable)|inventory|(lager)?bestand|lieferbar"
@@ -102,7 +121,7 @@ def result_warnings(results: Results, pool: Pool) -> Iterator[str]:
                 cell = cells[each.place]
                 is_of_row = is_copy and each.row >= 0 and listed[each.row] == cell
                 if cell in odd and not is_of_row:
-                    shown = f"{_shown(cell)} in {short_repr(column)}"
+                    shown = f"{_shown(cell, of_results=True)} in {short_repr(column)}"
                     found.append((each.place, f"{text.place(each.place)}, {shown}"))
         if found:
             yield (
@@ -124,7 +143,8 @@ def _warnings(
     return [
         kind
         for kind in kinds
-        if _find(kind) is not None or (of_results and NO_SAMPLE.fullmatch(kind))
+        if _find(kind, of_results=of_results) is not None
+        or (of_results and NO_SAMPLE.fullmatch(kind))
     ]
 
 
@@ -135,7 +155,8 @@ def _flags(column: str, kinds: Sequence[str], *, of_results: bool) -> list[str]:
     """
     name = UNIT_BEHIND.sub("", column).replace("_", " ").strip(" ?")
     is_sound, is_stock = SOUND.fullmatch(name), IN_STOCK.fullmatch(name)
-    if len(kinds) < 2 or not (is_sound or is_stock or _find(name) is not None):
+    is_bad = _find(name, of_results=of_results) is not None
+    if len(kinds) < 2 or not (is_sound or is_stock or is_bad):
         return []
     known = [kind for kind in kinds if not is_missing(kind)]
     yes, no = ([x for x in known if x.casefold() in words] for words in (YES, NO))
@@ -148,17 +169,18 @@ def _flags(column: str, kinds: Sequence[str], *, of_results: bool) -> list[str]:
     return yes or ([] if no or len(known) > 1 else known)
 
 
-def _find(cell: str) -> int | None:
+def _find(cell: str, *, of_results: bool = False) -> int | None:
     """The place of the first word of a cell that warns; None for none."""
-    if STATUS.fullmatch(cell):
+    if STATUS.fullmatch(cell) or (of_results and UNFINISHED.fullmatch(cell)):
         return 0
-    if WARNING.search(cell) is None:  # most cells
+    words = OF_RESULTS if of_results else WARNING
+    if words.search(cell) is None:  # most cells
         return None
-    found = WARNING.search(HARMLESS.sub(lambda part: " " * len(part[0]), cell))
+    found = words.search(HARMLESS.sub(lambda part: " " * len(part[0]), cell))
     return None if found is None else found.start()
 
 
-def _shown(cell: str) -> str:
+def _shown(cell: str, *, of_results: bool = False) -> str:
     """A cell in messages; if it is long, from the word on that warns."""
-    place = _find(cell) or 0
+    place = _find(cell, of_results=of_results) or 0
     return short_repr(cell if place <= SHOWN_BEFORE else f"...{cell[place:]}")

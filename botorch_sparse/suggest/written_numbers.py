@@ -41,6 +41,8 @@ UNITS = frozenset(
     "ma w rpm eq \u20ac $ g/l mg/l \u00b5g/l ng/l mg/ml \u00b5g/ml mg/g mol/l mmol/l "
     "\u00b5mol/l ml/min ng nmol k\u03c9 kw mw kj j hz khz".split()
 )
+# Before a slash and another unit they are prices.
+CURRENCIES = frozenset("\u20ac $ \u00a3 chf".split())
 # How else some are written.
 SYNONYMS = {
     **{
@@ -190,7 +192,7 @@ def named_unit(column: str) -> str | None:
     """The unit at the end of a column's name, if it is one that many columns have."""
     found = UNIT_BEHIND.search(column)
     named = "" if found is None else found[1].strip("[](/) ")
-    return named if _plain(named) in UNITS else None
+    return named if _is_unit(named) else None
 
 
 def note_on_unit_column(
@@ -198,12 +200,20 @@ def note_on_unit_column(
 ) -> Iterator[str]:
     """A note on a column with several units, as most people write them."""
     units = [*filter(None, dict.fromkeys(kinds))]
-    if len(units) > 1 and all(_plain(unit) in UNITS for unit in units):
+    if len(units) > 1 and all(map(_is_unit, units)):
         yield (
             f"{text.name}: the cells of column {short_repr(column)}, "
             f"{short_list(units, 4)}, are units. Numbers in another column are taken "
             "as they are, whatever their unit; write all in one"
         )
+
+
+def _is_unit(text: str) -> bool:
+    """Whether a text is a unit that many columns have, or a price of one."""
+    currency, _, unit = text.partition("/")
+    return _plain(text) in UNITS or (
+        _plain(currency) in CURRENCIES and _plain(unit) in UNITS
+    )
 
 
 def _plain(unit: str) -> str:

@@ -31,6 +31,20 @@ NOT_NOW = "may say that rows are not to be measured"
         ("mesure annul\u00e9e", True),
         ("ne pas utiliser", True),
         ("labels mixed up", True),
+        ("starting material contaminated; yield not reliable", True),
+        ("unreliable", True),
+        ("Ausbeute nicht verwertbar", True),
+        ("unbrauchbar", True),
+        ("not usable", True),
+        ("reaction still running", True),
+        ("In progress", True),
+        ("running", True),
+        ("interim value", True),
+        ("preliminary", True),
+        ("vorl\u00e4ufiger Wert", True),
+        ("r\u00e9action en cours", True),
+        ("valeur peu fiable", True),
+        ("inutilisable", True),
         ("brown oil", False),
         ("white solid, aqueous layer discarded", False),
         ("elutes in the void volume", False),
@@ -44,6 +58,11 @@ NOT_NOW = "may say that rows are not to be measured"
         ("air was excluded", False),
         ("solide blanc", False),
         ("avoid light", False),
+        ("not contaminated", False),
+        ("fraction 3 in running buffer", False),
+        ("interim storage at 4 \u00b0C", False),
+        ("solide form\u00e9 en cours de chauffage", False),
+        ("Completed", False),
     ],
 )
 def test_remarks_that_void_a_value(
@@ -92,6 +111,8 @@ def test_a_long_remark_is_shown_where_it_warns(lab: Laboratory) -> None:
         ("valid", "1,2,3", None),
         ("outlier score", "0.1,0.2,1", None),
         ("exclude", "no,no,", None),
+        ("reliable", "yes,no,yes", 1),
+        ("preliminary", "0,1,0", 1),
         ("stirred", "1,0,1", None),
         ("in stock", "1,0,1", None),
     ],
@@ -127,6 +148,8 @@ def test_flags_that_void_a_value(
         ("type", "sample,blank,sample,control", None),
         ("group", "blocked amine,free amine,free amine,free", None),
         ("base", "yes,no,yes,yes", None),
+        ("soil", "clean,contaminated,clean,contaminated", None),
+        ("state", "ok,in progress,ok,ok", None),
     ],
 )
 def test_candidates_that_cannot_be_had(
@@ -152,6 +175,10 @@ def test_remarks_that_are_no_feature_forbid_rows_too(lab: Laboratory) -> None:
         ("unit", ["g", "", "l"], True),
         ("Einheit", ["h", "d", "d"], True),
         ("amount in", ["mg", "g", "mg"], True),
+        ("cost unit", ["$/kg", "$/g", "$/kg"], True),
+        ("unit", ["EUR/kg", "EUR / mol", "\u20ac/g"], True),
+        ("unit", ["$/kg", "$/kg", "$/kg"], False),
+        ("unit", ["$/lot", "$/kg", "$/kg"], False),
         ("unit", ["mg", "mg", "mg"], False),
         ("operator", ["M", "S", "M"], False),
         ("unit", ["A1", "g", "mg"], False),
@@ -184,6 +211,83 @@ def test_a_column_of_dilutions(
     told = lab.write("m.csv", [["id", "loss", column], *rows])
     note = f"column '{column}' has different dilutions"
     assert (note in lab("--results", told).said) == is_noted
+
+
+def test_remarks_of_the_best_row_are_shown_with_it(lab: Laboratory) -> None:
+    """Whatever their words; but no numbers, and nothing that all results have."""
+    header = ["id", "loss", "remark", "operator", "plate"]
+    rows = [[f"c{i}", i, f"oil {i}", "MS", i] for i in range(6)]
+    told = lab.write("m.csv", [header, *rows, ["c5", 5, "smells odd", "MS", 9]])
+    best = [
+        x for x in lab("--results", told).notes if x.startswith("best so far: 'c5'")
+    ]
+    assert len(best) == 1
+    assert best[0].endswith("; 'remark' there: 'oil 5', 'smells odd'.")
+    low = lab("--results", told, "--minimize").said
+    assert "'remark' there: 'oil 0'.\n" in low and "oil 5" not in low
+    lab.write("pool.csv", "id,x,remark|" + "|".join(f"c{i},{i * i}," for i in range(9)))
+    assert "'remark' there: 'oil 5', 'smells odd'.\n" in lab("--results", told).said
+    table = [["id", "x", "remark"], *([f"c{i}", i * i, f"oil {i}"] for i in range(25))]
+    lab.write("pool.csv", table)
+    copied = lab.write("m.csv", [header, *rows])
+    assert " there: 'oil" not in lab("--results", copied).said
+
+
+def test_remarks_of_the_front_and_beside_the_list_are_shown(lab: Laboratory) -> None:
+    lab.write("pool.csv", "id,x|c0,1|c1,4|c2,9|c3,16|c4,25")
+    table = "id,x,loss,gain,remark|c0,1,3,1,a|c1,4,2,2,b|c2,9,1,1,c|old,30,0,3,d"
+    told = lab.write("m.csv", table)
+    said = lab("--results", told).said
+    assert "'c0' (line 2 of" in said and "; 'remark' there: 'a'.\n" in said
+    said = lab("--results", told, "--minimize").said
+    assert "best so far: line 5 (key 'old')" in said
+    assert "; 'remark' there: 'd'.\n" in said
+    front = lab("--results", told, "--target", "gain").said
+    shown = [x for x in front.splitlines() if x.startswith("front: ")]
+    assert [x[-4:] for x in shown] == ["'a'.", "'b'.", "'d'."]
+
+
+ACTUAL = "has the values of"
+
+
+@pytest.mark.parametrize(
+    ("column", "planned", "actual", "shown"),
+    [
+        (
+            "measured heat",
+            [25, 75, 100, 50, 100, 25],
+            [25, 75, 100, 50, 27, 25],
+            "line 6 (key 'c4'): 27 for 100",
+        ),
+        ("heat found", [1, 2, 2], [1, 2, 4], "line 4 (key 'c2'): 4 for 2"),
+        ("found", [1, 2, 2], [1, 2, 4], None),  # of so few kinds it may be chance
+        ("found", [1, 2, 3, 4], ["1", "2.0", "3", "n.d."], None),
+        ("found", [1, 2, 3, 4, 5], ["1", "2", "3", "", "7"], "line 6"),
+        ("found", [1, 2, 3, 4, 5], [1, 2, 3, 5, 4], None),
+        ("found", [1, 2, 3, 4], [1, 2, 3, 4], None),
+        ("found", [1, 2, 3, 4], [1.1, 1.9, 3.1, 4.1], None),
+        ("found", [1.26, 2, 3, 4], [1.3, 2, 3, 4], None),  # rounded
+        ("actual heat", [1, 2], [1, 3], None),
+    ],
+)
+def test_actual_values_of_a_feature(
+    lab: Laboratory,
+    column: str,
+    planned: list[float],
+    actual: list[Any],
+    shown: str | None,
+) -> None:
+    """A column that is not used, and has a feature's values in most results."""
+    rows = [[f"c{i}", heat] for i, heat in enumerate(planned)]
+    rows += [["c8", 61], ["c9", 93]]
+    lab.write(
+        "pool.csv", [["id", "heat", "dose"], *([*x, i] for i, x in enumerate(rows))]
+    )
+    table = [[f"c{i}", 9 * i % 7, value] for i, value in enumerate(actual)]
+    told = lab.write("m.csv", [["id", "loss", column], *table])
+    said = lab("--results", told).said
+    note = f"m.csv: column {column!r} {ACTUAL} 'heat' except in {shown}"
+    assert (ACTUAL in said) == (shown is not None) == (note in said)
 
 
 PER_CENT = "named as a per cent"

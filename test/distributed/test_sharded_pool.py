@@ -284,4 +284,5 @@ def test_sample_paths_have_the_maximizers_of_one_process(
 
     assert together(size, choose, device) == [whole] * size
     assert not {*whole} & {*selectable.excluded.tolist()}
-    assert (len({*whole}) == 12) is (once or kernel == "tanimoto")
+    num_different = len({*whole})
+    assert num_different == 12 if once else num_different > 5

@@ -17,15 +17,22 @@ from botorch_sparse.kernels.tanimoto import similarity
 
 
 def fingerprints(kind: str, *shape: int, seed: int = 0) -> Tensor:
-    """Bits, counts, large counts or other numbers, float64, some points empty."""
+    """Bits, counts, large counts or other numbers, float64, some points empty.
+
+    Of `uneven` ones few entries are not zero, and those of seed 0 are beyond a byte.
+    """
     g = torch.Generator().manual_seed(seed)
     bits = (torch.rand(*shape, generator=g) < 0.3).double()
+    few = bits * (torch.rand(*shape, generator=g) < 0.2)
     counts = bits * torch.randint(1, 5, shape, generator=g)
     X = {
         "bits": bits,
         "counts": counts,
         "large": counts * 37,
         "numbers": bits * torch.rand(*shape, generator=g).double(),
+        "uneven": counts
+        * (torch.rand(*shape, generator=g) < 0.2)
+        * (1 if seed else 64),
     }[kind]
     X[..., 0, :] = 0.0
     return X
@@ -60,13 +67,15 @@ def test_bytes_are_compared_as_numbers(share, most):
     )
 
 
-KINDS = ["bits", "counts", "large", "numbers"]
+KINDS = ["bits", "counts", "large", "numbers", "uneven"]
 
 
+@pytest.mark.parametrize("sizes", [(7, 5), (23, 12)])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_is_the_share_of_smaller_in_larger_entries(kind, dtype, device):
-    X, Z = fingerprints(kind, 7, 20), fingerprints(kind, 5, 20, seed=1)
+def test_is_the_share_of_smaller_in_larger_entries(kind, dtype, sizes, device):
+    """Of few points and of many, with few entries and with many."""
+    X, Z = (fingerprints(kind, n, 20, seed=i) for i, n in enumerate(sizes))
     expected = torch.tensor([[by_entries(x, z) for z in Z] for x in X])
     kernel = TanimotoKernel()
     found = dense_covariance(kernel, *(x.to(device, dtype) for x in (X, Z)))

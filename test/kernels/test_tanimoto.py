@@ -23,7 +23,6 @@ def fingerprints(kind: str, *shape: int, seed: int = 0) -> Tensor:
     """
     g = torch.Generator().manual_seed(seed)
     bits = (torch.rand(*shape, generator=g) < 0.3).double()
-    few = bits * (torch.rand(*shape, generator=g) < 0.2)
     counts = bits * torch.randint(1, 5, shape, generator=g)
     X = {
         "bits": bits,

@@ -17,6 +17,7 @@ from botorch_sparse.strategies import (
     ExpectedImprovement,
     Objective,
     ThompsonSampling,
+    expected_improvement,
 )
 
 LAM = 1e-2
@@ -99,7 +100,12 @@ def asked(values: Tensor, num: int = 5, **given: Any) -> list[int]:
     return indices.tolist()
 
 
-def test_rows_are_those_of_the_definition() -> None:
+@pytest.mark.parametrize("kept", [expected_improvement.MOST_KEPT, 0])
+def test_rows_are_those_of_the_definition(
+    kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where features of all rows are kept, and where they are not."""
+    monkeypatch.setattr(expected_improvement, "MOST_KEPT", kept)
     values = objective(X)
     assert asked(values) == chosen_by_hand(5, values)
     assert asked(-values, minimize=True) == chosen_by_hand(5, values)

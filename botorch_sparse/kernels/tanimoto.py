@@ -191,9 +191,10 @@ def _is_table(x: Tensor) -> bool:
 def _sums_over_entries(rows: Tensor, points: Tensor) -> Tensor:
     """The same of rows with few entries, `n x n'`: their sums over those alone.
 
-    For fingerprints, of whose columns a few in a hundred have an entry, these are
-    quicker than products (`benchmarks/bits.py`). Each pair of a column and a count that
-    occurs has a line with the smaller of the count and the entry of each point.
+    For fingerprints, of whose columns a few in a hundred have an entry, these take
+    about as long as one product of matrices (`benchmarks/bits.py`), where counts would
+    need one for each level. Each pair of a column and a count that occurs has a line
+    with the smaller of the count and the entry of each point.
     """
     entries, d = rows.numpy(), rows.shape[1]
     is_there = entries != 0

@@ -6,8 +6,10 @@ For bits it is the share of what either has that both have. It is positive defin
 all vectors without negative entries [Ralaivola2005]_; two without any entry are equal.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +28,8 @@ LARGEST_SUM = 2**24
 # The share of entries above which rows are multiplied as matrices.
 DENSE = 1 / 8
 BYTE_VALUES = 256
+# Pairs of points whose similarities a fit keeps.
+MOST_KEPT = 2**22
 # Of so few points it pays to look for the columns in which they have an entry.
 FEW_POINTS = 8
 
@@ -113,11 +117,49 @@ class TanimotoKernel(Kernel):
         return product
 
 
+class Known(NamedTuple):
+    """Similarities of points with points."""
+
+    x1: Tensor
+    x2: Tensor
+    value: Tensor
+
+
+_KNOWN: ContextVar[list[Known] | None] = ContextVar("known similarities", default=None)
+
+
+@contextmanager
+def similarities_kept() -> Iterator[None]:
+    """Inside, similarities of points that come again are not computed again.
+
+    A fit evaluates a kernel at the same points for other hyperparameters, of which
+    similarities do not know. Those of up to `MOST_KEPT` pairs of points are kept.
+    """
+    token = _KNOWN.set([])
+    try:
+        yield
+    finally:
+        _KNOWN.reset(token)
+
+
 def similarity(x1: Tensor, x2: Tensor, *, diag: bool = False) -> Tensor:
     """Tanimoto similarities, `... x n x n'`, or of one point with one, `... x n`.
 
     Points may be bytes (uint8), as rows of a large table are; of these it is float64.
     """
+    known, num_pairs = _KNOWN.get(), x1.shape[-2] * x2.shape[-2]
+    has_gradient = x1.requires_grad or x2.requires_grad
+    if known is None or diag or has_gradient or num_pairs > MOST_KEPT:
+        return _similarity(x1, x2, diag)
+    for each in known:
+        if torch.equal(each.x1, x1) and torch.equal(each.x2, x2):
+            return each.value
+    value = _similarity(x1, x2, diag)
+    known.append(Known(x1.clone(), x2.clone(), value))
+    return value
+
+
+def _similarity(x1: Tensor, x2: Tensor, diag: bool) -> Tensor:
     dtype = torch.promote_types(x1.dtype, x2.dtype)
     dtype = dtype if dtype.is_floating_point else torch.float64
     total1, total2 = (_total(x).to(dtype) for x in (x1, x2))
@@ -203,7 +245,8 @@ def _sums_over_entries(rows: Tensor, points: Tensor) -> Tensor:
     occurs = np.zeros(d * BYTE_VALUES, dtype=bool)
     occurs[code] = True
     known = np.flatnonzero(occurs)
-    line = np.cumsum(occurs, dtype=np.int32) - 1
+    line = np.empty(d * BYTE_VALUES, dtype=np.int32)
+    line[known] = np.arange(len(known), dtype=np.int32)
     counts = torch.from_numpy(known % BYTE_VALUES).to(points)
     columns = torch.from_numpy(known // BYTE_VALUES)
     lines = points.mT.contiguous().index_select(0, columns)

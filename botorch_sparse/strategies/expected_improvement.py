@@ -13,6 +13,11 @@ multiplied by the probability that all limits are kept [Schonlau1998]_. With cos
 divided by :math:`c(x)^\alpha`, see `Costs` [Lee2020]_. All of it is computed as a
 logarithm [Ament2023]_, so that rows without much hope are told apart too.
 
+As a batch grows the improvement of a row only falls: the variance shrinks, and the best
+mean rises. So what a row had earlier is a bound, and the best row is known once it is
+one of those that are up to date (the lazy greedy choice of [Minoux1978]_). With
+constraints all rows are brought up to date: a limit may become more likely to be kept.
+
 References:
     .. [Ament2023]
         S. Ament, S. Daulton, D. Eriksson, M. Balandat and E. Bakshy. Unexpected
@@ -20,12 +25,14 @@ References:
     .. [Lee2020]
         E. H. Lee, V. Perrone, C. Archambeau and M. Seeger. Cost-aware Bayesian
         optimization. arXiv:2003.10870, 2020.
+    .. [Minoux1978]
+        M. Minoux. Accelerated greedy algorithms for maximizing submodular set
+        functions. In: Optimization Techniques, LNCIS 7, 1978.
     .. [Schonlau1998]
         M. Schonlau, W. J. Welch and D. R. Jones. Global versus local search in
         constrained optimization of computer models. IMS Lecture Notes 34, 1998.
 """
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any, ClassVar, Unpack
 
@@ -41,6 +48,8 @@ from botorch_sparse.inducing import PosteriorVarianceSampler
 from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.pools.compact_rows import Rows, kernel_rows
 from botorch_sparse.posteriors import Moments, NystromPosterior
+from botorch_sparse.posteriors.features import bordered, solve_rows
+from botorch_sparse.posteriors.threads import row_chunks
 from botorch_sparse.private_names import log_ei_helper
 from botorch_sparse.strategies.data.domain import FEWEST_INITIAL
 from botorch_sparse.strategies.data.outcomes import Constraint
@@ -57,6 +66,8 @@ DEFAULT_BATCH_SIZE = 8
 MOST_KEPT = 2**25
 # Of points that are known, in units of the feedback's variance.
 LEAST_VARIANCE = 1e-20
+# Rows that are brought up to date first; later blocks double.
+FIRST_BLOCK = 64
 
 
 class ExpectedImprovement(ModelStrategy[Surrogate]):
@@ -70,9 +81,10 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
     There is one objective, and any constraints.
 
     Cost, with `A` candidates, `n` evaluations and `m` inducing points, for each
-    outcome: O(n m^2 + A m^2) for each batch, and O(A m) for each point of it, with the
-    kernel at `A x m` points once more where these are more than 2^25; memory
-    O(A (d + q)) for `q` points.
+    outcome: O(n m^2 + A m^2) for each batch, and for its j-th point O(A), and O(j m)
+    for each row that is brought up to date: often some hundreds, with constraints all.
+    Where `A m` is more than 2^25 these rows take the kernel at `m` points once more.
+    Memory O(A d).
 
     Args:
         candidates: `A x d` points to choose from.
@@ -142,19 +154,44 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
     def _select_by_model(self, limit: int) -> list[int]:
         moments, start = self._moments(), self._start()
         means = self._known_means()
-        chosen = list[int]()
+        score, chosen = torch.full_like(start, torch.inf), list[int]()
         while len(chosen) < limit:
-            score = start + self._log_improvement(moments, means)
-            row = int(score.argmax())
+            row = self._best_row(score, start, moments, means)
             chosen.append(row)
             if self.unique:
-                start[row] = -torch.inf
+                score[row] = start[row] = -torch.inf
             means = torch.cat([means, self._means_of(moments, row)])
             for each in filter(None, moments):
                 each.append(row)
             if not self._ask_limit(len(chosen)):
                 break
         return chosen
+
+    def _best_row(
+        self,
+        score: Tensor,
+        start: Tensor,
+        moments: list["_PendingMoments | None"],
+        means: Tensor,
+    ) -> int:
+        """The row of the largest score, the lowest of equals.
+
+        Args:
+            score: What rows do not exceed, `A`; some get their present value, in place.
+            start: See `_start`.
+            moments: Of each outcome.
+            means: See `_log_improvement`.
+        """
+        is_fresh = torch.zeros(len(score), dtype=torch.bool)
+        only_falls = len(moments) == 1 and bool(score.max() < torch.inf)
+        size = FIRST_BLOCK if only_falls else len(score)
+        while not is_fresh[best := int(score.argmax())]:
+            stale = score.masked_fill(is_fresh, -torch.inf)
+            rows = stale.topk(min(size, len(score))).indices.sort().values
+            score[rows] = start[rows] + self._log_improvement(moments, means, rows)
+            is_fresh[rows] = True
+            size *= 2
+        return best
 
     def _start(self) -> Tensor:
         """What stays in a batch: minus the logarithm of prices, or infinity; `A`."""
@@ -185,22 +222,23 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
         return moments
 
     def _log_improvement(
-        self, moments: list["_PendingMoments | None"], means: Tensor
+        self, moments: list["_PendingMoments | None"], means: Tensor, rows: Tensor
     ) -> Tensor:
-        """Logarithms of expected improvement, with the chance to keep limits; `A`.
+        """Logarithms of expected improvement, with the chance to keep limits, `q`.
 
         Args:
             moments: Of each outcome.
             means: `n x k` means at measured and pending points; NaN for unknown.
+            rows: `q` rows.
         """
-        outcomes, num = self.record.outcomes, self.domain.num_rows
-        score = torch.zeros(num, dtype=torch.double)
+        outcomes = self.record.outcomes
+        score = torch.zeros(len(rows), dtype=torch.double)
         is_feasible = outcomes.violations(means) <= 0
         for j, known in enumerate(moments):
             if known is None:
                 continue
             scale = self.surrogate.parts[j].view.prior.scale
-            mean, sd = known.mean[:num].cpu(), known.deviation()[:num].cpu()
+            mean, sd = known.mean[rows].cpu(), known.deviation(rows).cpu()
             if isinstance(part := outcomes.parts[j], Constraint):
                 low, high = (end / scale for end in part.range)
                 score += log_prob_normal_in((low - mean) / sd, (high - mean) / sd)
@@ -238,13 +276,13 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
 
 
 class _PendingMoments:
-    r"""Means and variances of all rows, given points without a value yet.
+    r"""Means and standard deviations of rows, given points without a value yet.
 
     With the posterior covariance `c`, pending points `x_1, x_2, ...` and their noise
-    :math:`\lambda`, the variance is :math:`c(x, x) - \sum_j u_j(x)^2` with
+    :math:`\lambda`, the variance is :math:`c(x, x) - u(x)^\top u(x)`, where
 
-    .. math:: u_j(x) = \frac{c(x, x_j) - \sum_{i < j} u_i(x) u_i(x_j)}
-        {\big(\mathrm{var}_{j - 1}(x_j) + \lambda\big)^{1/2}}.
+    .. math:: u(x) = R^{-1} \big(c(x_j, x)\big)_j, \qquad
+        R R^\top = \big(c(x_i, x_j) + \lambda \, 1_{i = j}\big)_{i, j} .
 
     This is the whole covariance. `TableBatch` takes what the inducing points explain of
     it, as the theorems of `BBKB` have it: with few data that is little.
@@ -253,68 +291,72 @@ class _PendingMoments:
         posterior: Of the data.
         X: `A x d` inputs of its kernel.
         noise: Noise variance of one evaluation.
+
+    Attributes:
+        mean: Of all rows, `A`.
     """
 
     def __init__(self, posterior: NystromPosterior, X: Rows, noise: float) -> None:
         self._posterior, self._X, self._noise = posterior, X, noise
         moments, features = list[Moments](), list[Tensor]()
         has_room = len(X) * posterior.num_inducing <= MOST_KEPT
-        for part in self._parts():
-            embedded = posterior.embed(part)
+        for rows in row_chunks(len(X), posterior.chunk_size):
+            embedded = posterior.embed(self._points(rows))
             moments.append(posterior.moments_of(embedded))
             if has_room:
                 features.append(embedded.phi)
-        means, variances = (
+        self.mean, self._variance = (
             torch.cat(each).double() for each in zip(*moments, strict=True)
         )
-        self.mean, self._variance = means, variances
-        self._rows = list[Tensor]()
         self._features = torch.cat(features) if has_room else None  # of all rows
+        self._pending = list[int]()
+        self._weights = list[Tensor]()  # of pending points, see `_weights_of`
+        self._factor = self._variance.new_empty(0, 0)  # R
 
-    def _parts(self) -> Iterator[Tensor]:
-        """All rows, some at a time, as the kernel takes them."""
-        kernel, size = self._posterior.covar_module, self._posterior.chunk_size
-        for start in range(0, len(self._X), size):
-            yield kernel_rows(kernel, self._X, slice(start, start + size))
+    def _points(self, rows: Tensor | slice) -> Tensor:
+        """Some rows, as the kernel takes them."""
+        return kernel_rows(self._posterior.covar_module, self._X, rows)
 
-    def deviation(self) -> Tensor:
-        """Standard deviations, `A`."""
-        return self._variance.clamp_min(LEAST_VARIANCE).sqrt()
+    def deviation(self, rows: Tensor) -> Tensor:
+        """Standard deviations at `q` rows. Cost: O(q j m) with `j` pending points."""
+        parts = rows.split(self._posterior.chunk_size)
+        u = solve_rows(self._factor, torch.cat([*map(self._covariances, parts)]))
+        variance = self._variance[rows] - u.square().sum(-1)
+        return variance.clamp_min(LEAST_VARIANCE).sqrt()
 
     def append(self, row: int) -> None:
-        """Make a row pending. Cost: O(A (m + j)).
+        """Make a row pending. Cost: O(m^2 + j m)."""
+        here = torch.tensor([row])
+        corner = self._variance[here].clamp_min(0.0).unsqueeze(-1) + self._noise
+        self._factor = bordered(self._factor, self._covariances(here).mT, corner)
+        self._weights.append(self._weights_of(here))
+        self._pending.append(row)
 
-        And the kernel at `A x m` points where they are too many to be kept.
-        """
-        u = self._covariance_with(row)
-        for before in self._rows:
-            u -= before * before[row]
-        u /= (self._variance[row].clamp_min(0.0) + self._noise).sqrt()
-        self._rows.append(u)
-        self._variance = self._variance - u.square()
+    def _covariances(self, rows: Tensor) -> Tensor:
+        """Posterior covariances of `q` rows with the pending points, `q x j`."""
+        if not self._pending:
+            return self._variance.new_empty(len(rows), 0)
+        known, weights = self._posterior, torch.cat(self._weights, dim=-1)
+        X, pending = self._points(rows), self._points(torch.tensor(self._pending))
+        prior = dense_covariance(known.covar_module, X, pending)
+        if self._features is not None:
+            return (prior + self._features[rows] @ weights).double()
+        return (prior + known.covariance_with_inducing(X).mT @ weights).double()
 
-    def _covariance_with(self, row: int) -> Tensor:
-        r"""Posterior covariances of all rows with one, `A`, in chunks. Cost: O(A m).
+    def _weights_of(self, row: Tensor) -> Tensor:
+        r"""Weights of features in the covariance with one row, `m x 1`.
 
-        They are :math:`k(x, x_j) + \phi(x)^\top (L_B^{-\top} w_j - \phi_j)`, with
+        It is :math:`k(x, x_j) + \phi(x)^\top (L_B^{-\top} w_j - \phi_j)`, with
         :math:`\phi(x) = L^{-1} k_S(x)`. Where features are not kept, the factor is put
         to the weights: `NystromPosterior.covariance` solves for all rows, at O(A m^2).
         """
-        known, x = self._posterior, self._X[row : row + 1]
-        phi = known.features(x) if self._features is None else self._features[[row]]
-        w = known.whiten(phi)
+        known, kept = self._posterior, self._features
+        phi = known.features(self._points(row)) if kept is None else kept[row]
         weights = torch.linalg.solve_triangular(
-            known.chol_inner.mT, w.mT, upper=True
+            known.chol_inner.mT, known.whiten(phi).mT, upper=True
         ).sub_(phi.mT)
-        if self._features is not None:
-            explained = self._features @ weights
-        else:
-            weights = torch.linalg.solve_triangular(
-                known.chol_inducing.mT, weights, upper=True
-            )
-            covariances = map(known.covariance_with_inducing, self._parts())
-            explained = torch.cat([K.mT @ weights for K in covariances])
-        prior = [
-            dense_covariance(known.covar_module, part, x) for part in self._parts()
-        ]
-        return (torch.cat(prior) + explained).squeeze(-1).double()
+        if kept is not None:
+            return weights
+        return torch.linalg.solve_triangular(
+            known.chol_inducing.mT, weights, upper=True
+        )

@@ -3,8 +3,10 @@
 import pytest
 import torch
 from botorch.exceptions import InputDataError
+from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from gpytorch.kernels import ScaleKernel
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from botorch_sparse.kernels import (
@@ -12,8 +14,10 @@ from botorch_sparse.kernels import (
     dense_covariance,
     kernel_at,
     prior_variance,
+    tanimoto,
 )
 from botorch_sparse.kernels.tanimoto import similarity
+from botorch_sparse.models import SparseSingleTaskGP
 
 
 def fingerprints(kind: str, *shape: int, seed: int = 0) -> Tensor:
@@ -173,3 +177,60 @@ def test_refuses_negative_entries_and_blocks_that_do_not_fit():
         dense_covariance(TanimotoKernel((2, 3)), X)
     with pytest.raises(InputDataError, match="blocks"):
         TanimotoKernel((0, 3))
+
+
+def test_similarities_of_a_fit_are_computed_once(monkeypatch):
+    """Inside, points that come again have the same matrix; others have their own."""
+    computed = []
+
+    def counted(*given):
+        computed.append(given)
+        return compute(*given)
+
+    compute = tanimoto._similarity
+    monkeypatch.setattr(tanimoto, "_similarity", counted)
+    X, Z = fingerprints("counts", 6, 40), fingerprints("counts", 5, 40, seed=1)
+    expected = [similarity(X, Z), similarity(Z, X), similarity(X, X)]
+    computed.clear()
+    with tanimoto.similarities_kept():
+        for _ in range(2):
+            found = [similarity(X, Z), similarity(Z, X), similarity(X.clone(), X)]
+            assert all(map(torch.equal, found, expected))
+        assert len(computed) == 3
+        X[1, 0] += 1.0  # changed in place: another point
+        assert not torch.equal(similarity(X, Z), expected[0])
+        assert len(computed) == 4
+        Z.requires_grad_()
+        assert similarity(X, Z).requires_grad
+    similarity(X, Z)
+    similarity(X, Z)
+    assert len(computed) == 7
+
+
+def test_a_fit_does_not_compute_similarities_again(monkeypatch):
+    """The optimum is that of BoTorch's fit, which does."""
+    computed = []
+
+    def counted(*given):
+        computed.append(given)
+        return compute(*given)
+
+    compute = tanimoto._similarity
+    monkeypatch.setattr(tanimoto, "_similarity", counted)
+    X = fingerprints("counts", 40, 60)
+    Y = X[:, :5].sum(-1, keepdim=True) + 0.1 * torch.sin(7.0 * X.sum(-1, keepdim=True))
+    models = [
+        kind(X, Y, covar_module=ScaleKernel(TanimotoKernel((20, 40))), **each)
+        for kind, each in (
+            (SparseSingleTaskGP, {"input_transform": None}),
+            (SingleTaskGP, {"input_transform": None}),
+        )
+    ]
+    numbers = []
+    for model in models:
+        computed.clear()
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        numbers.append(len(computed))
+    assert numbers[0] <= 8 < numbers[1]
+    found, expected = (model.covar_module.outputscale.item() for model in models)
+    assert found == pytest.approx(expected, rel=1e-2)

@@ -101,14 +101,33 @@ def asked(values: Tensor, num: int = 5, **given: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("kept", [expected_improvement.MOST_KEPT, 0])
+@pytest.mark.parametrize("block", [1, 7, 80])
 def test_rows_are_those_of_the_definition(
-    kept: int, monkeypatch: pytest.MonkeyPatch
+    kept: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where features of all rows are kept, and where they are not."""
+    """With features kept or not, and some or all rows brought up to date."""
     monkeypatch.setattr(expected_improvement, "MOST_KEPT", kept)
+    monkeypatch.setattr(expected_improvement, "FIRST_BLOCK", block)
     values = objective(X)
-    assert asked(values) == chosen_by_hand(5, values)
-    assert asked(-values, minimize=True) == chosen_by_hand(5, values)
+    assert asked(values, 12) == chosen_by_hand(12, values)
+    assert asked(-values, 12, minimize=True) == chosen_by_hand(12, values)
+
+
+def test_few_rows_are_brought_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row whose bound is below the best value is never looked at again."""
+    looked_at = list[int]()
+    moments = expected_improvement._PendingMoments
+
+    class Counting(moments):  # type: ignore[misc, valid-type]
+        def deviation(self, rows: Tensor) -> Tensor:
+            looked_at.append(len(rows))
+            return super().deviation(rows)
+
+    monkeypatch.setattr(expected_improvement, "_PendingMoments", Counting)
+    monkeypatch.setattr(expected_improvement, "FIRST_BLOCK", 4)
+    asked(objective(X), 10)
+    assert looked_at[0] == len(X)
+    assert sum(looked_at[1:]) < 4.5 * len(X)  # for nine points
 
 
 def test_with_limits_by_the_probability_to_keep_them() -> None:

@@ -16,6 +16,7 @@ from gpytorch.models import ExactGP
 
 from botorch_sparse.argument_checks import check_whole
 from botorch_sparse.inducing import RecursiveRLSSampler
+from botorch_sparse.kernels.tanimoto import similarities_kept
 from botorch_sparse.models.fit.candidate_fits import (
     NUMERICAL_ERRORS,
     Candidate,
@@ -68,7 +69,12 @@ def fit(
         if value is not None:
             check_whole(name, value, 1, "need an integer of at least 1.")
     parts = outputs_apart(mll) if is_divisible(mll, options) else []
-    with _distinct_warnings(), _restored_on_failure(model, mll), one_thread():
+    with (
+        _distinct_warnings(),
+        _restored_on_failure(model, mll),
+        one_thread(),
+        similarities_kept(),
+    ):
         if not parts:
             once = partial(_fit_together, mll, options, **asked)
             gap = fit_robustly(mll, once) if model.robust else once()

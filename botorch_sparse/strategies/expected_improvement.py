@@ -33,6 +33,7 @@ References:
         constrained optimization of computer models. IMS Lecture Notes 34, 1998.
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Unpack
 
@@ -51,7 +52,7 @@ from botorch_sparse.posteriors import Moments, NystromPosterior
 from botorch_sparse.posteriors.features import bordered, solve_rows
 from botorch_sparse.posteriors.threads import row_chunks
 from botorch_sparse.private_names import log_ei_helper
-from botorch_sparse.strategies.data.domain import FEWEST_INITIAL
+from botorch_sparse.strategies.data.domain import FEWEST_INITIAL, Domain
 from botorch_sparse.strategies.data.outcomes import Constraint
 from botorch_sparse.strategies.model_strategy import (
     ModelOptions,
@@ -59,9 +60,12 @@ from botorch_sparse.strategies.model_strategy import (
     OneOrEach,
     surrogate_of,
 )
+from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 
 DEFAULT_BATCH_SIZE = 8
+# Points that are all inducing points, and the most inducing points of more.
+EXACT_SIZE = 1_000
 # Entries of features that are kept for the points of a batch.
 MOST_KEPT = 2**25
 # Of points that are known, in units of the feedback's variance.
@@ -78,7 +82,8 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
     continuous domain use BoTorch's `qLogNoisyExpectedImprovement` with
     `SparseSingleTaskGP`. The formula is in `strategies/expected_improvement.py`.
 
-    There is one objective, and any constraints.
+    There is one objective, and any constraints. Where the kernel is inferred, the
+    posterior of up to 1,000 different rows is exact.
 
     Cost, with `A` candidates, `n` evaluations and `m` inducing points, for each
     outcome: O(n m^2 + A m^2) for each batch, and for its j-th point O(A), and O(j m)
@@ -137,7 +142,7 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
             candidates,
             covar_module,
             lam,
-            partial(surrogate_of, sampler=sampler, embeds=False),
+            partial(_surrogate_of, sampler=sampler),
             cost=cost,
             budget=budget,
             **options,
@@ -273,6 +278,14 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
     @override
     def _config(self) -> dict[str, Any]:
         return super()._config() | {"batch_size": self.batch_size}
+
+
+def _surrogate_of(
+    domain: Domain, settings: PosteriorSettings, sampler: PosteriorVarianceSampler
+) -> Surrogate:
+    """The surrogate before any data, which is exact for as many as are few."""
+    surrogate = surrogate_of(domain, settings, sampler=sampler, embeds=False)
+    return replace(surrogate, exact_size=EXACT_SIZE, max_inducing=EXACT_SIZE)
 
 
 class _PendingMoments:

@@ -47,10 +47,10 @@ from typing_extensions import override
 from botorch_sparse.argument_checks import check_keywords, check_whole
 from botorch_sparse.inducing import PosteriorVarianceSampler
 from botorch_sparse.kernels import dense_covariance
-from botorch_sparse.pools.compact_rows import Rows, kernel_rows
-from botorch_sparse.posteriors import Moments, NystromPosterior
+from botorch_sparse.pools import NystromPool
+from botorch_sparse.pools.compact_rows import kernel_rows
 from botorch_sparse.posteriors.features import bordered, solve_rows
-from botorch_sparse.posteriors.threads import row_chunks
+from botorch_sparse.posteriors.joint_covariance import Embedded
 from botorch_sparse.private_names import log_ei_helper
 from botorch_sparse.strategies.data.domain import FEWEST_INITIAL, Domain
 from botorch_sparse.strategies.data.outcomes import Constraint
@@ -62,12 +62,11 @@ from botorch_sparse.strategies.model_strategy import (
 )
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
+from botorch_sparse.strategies.surrogates.table_posterior import NystromTablePosterior
 
 DEFAULT_BATCH_SIZE = 8
 # Points that are all inducing points, and the most inducing points of more.
 EXACT_SIZE = 1_000
-# Entries of features that are kept for the points of a batch.
-MOST_KEPT = 2**25
 # Of points that are known, in units of the feedback's variance.
 LEAST_VARIANCE = 1e-20
 # Rows that are brought up to date first; later blocks double.
@@ -88,8 +87,8 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
     Cost, with `A` candidates, `n` evaluations and `m` inducing points, for each
     outcome: O(n m^2 + A m^2) for each batch, and for its j-th point O(A), and O(j m)
     for each row that is brought up to date: often some hundreds, with constraints all.
-    Where `A m` is more than 2^25 these rows take the kernel at `m` points once more.
-    Memory O(A d).
+    Memory O(A m) within `NystromPool`'s limit; beyond it the kernel is evaluated once
+    more for each of these rows.
 
     Args:
         candidates: `A x d` points to choose from.
@@ -167,7 +166,7 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
                 score[row] = start[row] = -torch.inf
             means = torch.cat([means, self._means_of(moments, row)])
             for each in filter(None, moments):
-                each.append(row)
+                each.append_row(row)
             if not self._ask_limit(len(chosen)):
                 break
         return chosen
@@ -208,22 +207,17 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
 
     def _moments(self) -> list["_PendingMoments | None"]:
         """For each outcome moments given what is pending; None without data."""
-        points, X = self.pending, self.candidates
-        beside = points[points >= len(X)].unique()
-        if len(beside):  # of an earlier table
-            X = torch.cat([X[:], self.record.points(beside).to(X.device, X.dtype)])
-            place = torch.searchsorted(beside, points) + self.domain.num_rows
-            points = torch.where(points < self.domain.num_rows, points, place)
+        points = self.record.points(self.pending)  # some may be of an earlier table
         moments = list[_PendingMoments | None]()
         for part in self.surrogate.parts:
-            view, posterior = part.view, part.view.posterior
-            known = None
-            if posterior is not None:
-                inputs = view.source.inputs(X)
-                known = _PendingMoments(posterior, inputs, view.prior.lam)
-                for point in points.tolist():
-                    known.append(point)
-            moments.append(known)
+            view = part.view
+            if view.posterior is None:
+                moments.append(None)
+                continue
+            assert isinstance(view, NystromTablePosterior)
+            moments.append(known := _PendingMoments(view.pool))
+            for point in view.source.inputs(points.to(view.pool.X.device)):
+                known.append(point.unsqueeze(0))
         return moments
 
     def _log_improvement(
@@ -284,7 +278,7 @@ def _surrogate_of(
     domain: Domain, settings: PosteriorSettings, sampler: PosteriorVarianceSampler
 ) -> Surrogate:
     """The surrogate before any data, which is exact for as many as are few."""
-    surrogate = surrogate_of(domain, settings, sampler=sampler, embeds=False)
+    surrogate = surrogate_of(domain, settings, sampler=sampler)
     return replace(surrogate, exact_size=EXACT_SIZE, max_inducing=EXACT_SIZE)
 
 
@@ -301,75 +295,75 @@ class _PendingMoments:
     it, as the theorems of `BBKB` have it: with few data that is little.
 
     Args:
-        posterior: Of the data.
-        X: `A x d` inputs of its kernel.
-        noise: Noise variance of one evaluation.
+        pool: The candidates, with the posterior of the data.
 
     Attributes:
         mean: Of all rows, `A`.
     """
 
-    def __init__(self, posterior: NystromPosterior, X: Rows, noise: float) -> None:
-        self._posterior, self._X, self._noise = posterior, X, noise
-        moments, features = list[Moments](), list[Tensor]()
-        has_room = len(X) * posterior.num_inducing <= MOST_KEPT
-        for rows in row_chunks(len(X), posterior.chunk_size):
-            embedded = posterior.embed(self._points(rows))
-            moments.append(posterior.moments_of(embedded))
-            if has_room:
-                features.append(embedded.phi)
-        self.mean, self._variance = (
-            torch.cat(each).double() for each in zip(*moments, strict=True)
-        )
-        self._features = torch.cat(features) if has_room else None  # of all rows
-        self._pending = list[int]()
-        self._weights = list[Tensor]()  # of pending points, see `_weights_of`
+    def __init__(self, pool: NystromPool) -> None:
+        assert pool.posterior is not None
+        self._pool, self._posterior = pool, pool.posterior
+        self.mean, self._variance = (each.double() for each in pool.all_moments())
+        self._pending = list[Tensor]()  # 1 x d each
+        self._weights = list[Tensor]()  # m x 1 each
         self._factor = self._variance.new_empty(0, 0)  # R
 
-    def _points(self, rows: Tensor | slice) -> Tensor:
-        """Some rows, as the kernel takes them."""
-        return kernel_rows(self._posterior.covar_module, self._X, rows)
+    def points(self, rows: Tensor) -> Tensor:
+        """Some rows, `q x d`, as the kernel takes them."""
+        return kernel_rows(self._posterior.covar_module, self._pool.X, rows)
 
     def deviation(self, rows: Tensor) -> Tensor:
         """Standard deviations at `q` rows. Cost: O(q j m) with `j` pending points."""
-        parts = rows.split(self._posterior.chunk_size)
-        u = solve_rows(self._factor, torch.cat([*map(self._covariances, parts)]))
-        variance = self._variance[rows] - u.square().sum(-1)
+        variance = self._variance[rows]
+        if self._pending:
+            parts = rows.split(self._posterior.chunk_size)
+            u = solve_rows(self._factor, torch.cat([*map(self._covariances, parts)]))
+            variance = variance - u.square().sum(-1)
         return variance.clamp_min(LEAST_VARIANCE).sqrt()
 
-    def append(self, row: int) -> None:
-        """Make a row pending. Cost: O(m^2 + j m)."""
-        here = torch.tensor([row])
-        corner = self._variance[here].clamp_min(0.0).unsqueeze(-1) + self._noise
-        self._factor = bordered(self._factor, self._covariances(here).mT, corner)
-        self._weights.append(self._weights_of(here))
-        self._pending.append(row)
+    def append_row(self, row: int) -> None:
+        """Make a row pending; see `append`."""
+        rows = torch.tensor([row])
+        self._append(self.points(rows), self._pool.cross_covariance(rows))
+
+    def append(self, point: Tensor) -> None:
+        """Make a point pending, `1 x d`. Cost: O(m^2 + j m) with `j` pending points."""
+        self._append(point, self._posterior.covariance_with_inducing(point))
+
+    def _append(self, point: Tensor, K_S: Tensor) -> None:
+        r"""The same, given `k_S(x)`.
+
+        The weights of `k_S(x)` in the covariance with a point are
+        :math:`L^{-\top} (L_B^{-\top} w_j - \phi_j)`. `NystromPosterior.covariance`
+        solves for all rows instead, at O(A m^2).
+        """
+        known = self._posterior
+        phi = known.features_from_covariance(K_S)
+        embedded = Embedded(point, phi, known.whiten(phi))
+        variance = known.moments_of(embedded).variance.clamp_min(0.0)
+        corner = (variance + self._pool.noise).unsqueeze(-1).double()
+        cross = self._covariances_of(point, K_S).mT
+        self._factor = bordered(self._factor, cross, corner)
+        inner = torch.linalg.solve_triangular(
+            known.chol_inner.mT, embedded.w.mT, upper=True
+        )
+        weights = torch.linalg.solve_triangular(
+            known.chol_inducing.mT, inner - phi.mT, upper=True
+        )
+        self._weights.append(weights)
+        self._pending.append(point)
 
     def _covariances(self, rows: Tensor) -> Tensor:
         """Posterior covariances of `q` rows with the pending points, `q x j`."""
-        if not self._pending:
-            return self._variance.new_empty(len(rows), 0)
-        known, weights = self._posterior, torch.cat(self._weights, dim=-1)
-        X, pending = self._points(rows), self._points(torch.tensor(self._pending))
-        prior = dense_covariance(known.covar_module, X, pending)
-        if self._features is not None:
-            return (prior + self._features[rows] @ weights).double()
-        return (prior + known.covariance_with_inducing(X).mT @ weights).double()
-
-    def _weights_of(self, row: Tensor) -> Tensor:
-        r"""Weights of features in the covariance with one row, `m x 1`.
-
-        It is :math:`k(x, x_j) + \phi(x)^\top (L_B^{-\top} w_j - \phi_j)`, with
-        :math:`\phi(x) = L^{-1} k_S(x)`. Where features are not kept, the factor is put
-        to the weights: `NystromPosterior.covariance` solves for all rows, at O(A m^2).
-        """
-        known, kept = self._posterior, self._features
-        phi = known.features(self._points(row)) if kept is None else kept[row]
-        weights = torch.linalg.solve_triangular(
-            known.chol_inner.mT, known.whiten(phi).mT, upper=True
-        ).sub_(phi.mT)
-        if kept is not None:
-            return weights
-        return torch.linalg.solve_triangular(
-            known.chol_inducing.mT, weights, upper=True
+        return self._covariances_of(
+            self.points(rows), self._pool.cross_covariance(rows)
         )
+
+    def _covariances_of(self, X: Tensor, K_S: Tensor) -> Tensor:
+        """The same of `q x d` points, whose covariances `k_S(x)` are `m x q`."""
+        if not self._pending:
+            return self._variance.new_empty(len(X), 0)
+        pending, weights = torch.cat(self._pending), torch.cat(self._weights, dim=-1)
+        prior = dense_covariance(self._posterior.covar_module, X, pending)
+        return (prior + K_S.mT @ weights).double()

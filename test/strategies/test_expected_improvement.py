@@ -1,6 +1,7 @@
 """Expected improvement on tables, against a dense GP and numerical integrals."""
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,14 @@ from scipy.stats import norm
 from strategy_table import make_candidates, make_kernel, objective
 from torch import Tensor
 
+from botorch_sparse.pools import nystrom_pool
 from botorch_sparse.strategies import (
     Constraint,
     ExpectedImprovement,
     Objective,
     ThompsonSampling,
     expected_improvement,
+    model_strategy,
 )
 
 LAM = 1e-2
@@ -100,13 +103,14 @@ def asked(values: Tensor, num: int = 5, **given: Any) -> list[int]:
     return indices.tolist()
 
 
-@pytest.mark.parametrize("kept", [expected_improvement.MOST_KEPT, 0])
+@pytest.mark.parametrize("memory", [nystrom_pool.MAX_MEMORY, 0])
 @pytest.mark.parametrize("block", [1, 7, 80])
 def test_rows_are_those_of_the_definition(
-    kept: int, block: int, monkeypatch: pytest.MonkeyPatch
+    memory: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With features kept or not, and some or all rows brought up to date."""
-    monkeypatch.setattr(expected_improvement, "MOST_KEPT", kept)
+    """With covariances kept or not, and some or all rows brought up to date."""
+    of_domain = partial(model_strategy.surrogate_of, max_memory=memory)
+    monkeypatch.setattr(expected_improvement, "surrogate_of", of_domain)
     monkeypatch.setattr(expected_improvement, "FIRST_BLOCK", block)
     values = objective(X)
     assert asked(values, 12) == chosen_by_hand(12, values)

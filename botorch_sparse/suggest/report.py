@@ -340,7 +340,9 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
         ],
         f"{no_row}, and failed: they say nothing, and are left out": results.silent,
         "of the results are in an earlier file too, with the same value, and count "
-        "once (repeated measurements belong in one file)": results.doubles,
+        "once (repeated measurements belong in one file)": [
+            f"{m.text.place(m.place)} of {m.text.name}" for m in results.doubles
+        ],
         f"of the results' categories are not in {name}, and are ones of their own": (
             _new_categories(pool, results)
         ),

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, product
 
 import numpy as np
@@ -53,6 +53,7 @@ def notes_on_results(pool: Pool, results: Results) -> Iterator[str]:
     )
     yield from _key_notes(results.others, pool)
     yield from rounded_notes(results.told)
+    yield from _corrected_notes(results, pool)
     yield from _copied_notes(results, pool)
     yield from _equal_outcome_notes(results, pool)
     yield from _per_cent_notes(results, pool)
@@ -166,6 +167,53 @@ def rounded_notes(told: Sequence[Measurement]) -> Iterator[str]:
                 "counts as another measurement; if they are the same ones, leave out "
                 "one of the two"
             )
+
+
+def _corrected_notes(results: Results, pool: Pool) -> Iterator[str]:
+    """Notes on files that have most results of an earlier one again, and some anew.
+
+    A table that is exported again as a whole may have values that were corrected.
+    """
+    for place, column in enumerate(pool.outcome_columns):
+        files: dict[str, dict[Hashable, dict[str, Measurement]]] = {
+            text.name: {} for text in results.texts
+        }
+        for each in (*results.told, *results.doubles):
+            if not has_no_value(cell := each.get(column)):
+                rows = files[each.text.name]
+                rows.setdefault(what_is_told(each, pool), {})[cell] = each
+        for (first, before), (later, after) in combinations(files.items(), 2):
+            pairs = [
+                (before[which], after[which]) for which in after if which in before
+            ]
+            again = [old for old, new in pairs if not _missing(old, new)]
+            num_kinds = len({*chain.from_iterable(again)})
+            if num_kinds < FEW_KINDS or 2 * len(again) <= len(pairs):
+                continue
+            told = [(_missing(old, new), _missing(new, old)) for old, new in pairs]
+            shown = [
+                f"{new[0].get(column)} ({new[0].text.place(new[0].place)}) for "
+                f"{old[0].get(column)} (line {old[0].text.lines[old[0].place]} there)"
+                for old, new in told
+                if old and new and new[0].cells[place]  # and none of a third file
+            ]
+            if shown:
+                yield (
+                    f"{later} has {len(again)} results of {first} again, and another "
+                    f"{short_repr(column)} in others: {short_list(shown, 3, show=str)}."
+                    " Corrected? Both count; to keep one, take out the other line"
+                )
+
+
+def _missing(
+    cells: Mapping[str, Measurement], others: Mapping[str, Measurement]
+) -> list[Measurement]:
+    """The measurements of a row whose value is none of some others."""
+    return [
+        each
+        for cell, each in cells.items()
+        if cell not in others and not any(cells_agree(cell, other) for other in others)
+    ]
 
 
 def _copied_notes(results: Results, pool: Pool) -> Iterator[str]:

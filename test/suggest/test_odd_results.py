@@ -275,6 +275,43 @@ def test_an_export_that_rounds(lab: Laboratory) -> None:
     assert "other digits" not in lab("--results", first, repeats).said
 
 
+CORRECTED = "Corrected? Both count; to keep one, take out the other line"
+
+
+@pytest.mark.parametrize(
+    ("later", "shown"),
+    [
+        (
+            "c1,48.3|c2,34.5|c3,48|c5,40.1|c4,58.3",
+            "3 results of {} again, and another 'loss' in others: "
+            "58.3 (line 6 (key 'c4')) for 64.5 (line 5 there)",
+        ),
+        ("c1,48.3|c2,34.5|c3,48.0|c4,64.5|c4,58.3", None),  # measured again
+        ("c1,48.3|c2,34.5|c4,58.3", None),  # of two values it may be chance
+        ("c1,49.3|c2,34.5|c3,48.0|c4,58.3", None),  # two of four
+        ("c1,48.3|c2,34.5|c3,48.0|c4,|c5,3", None),
+    ],
+)
+def test_a_table_that_is_exported_again_with_a_corrected_value(
+    lab: Laboratory, later: str, shown: str | None
+) -> None:
+    first = lab.write("a.csv", "id,loss|c1,48.3|c2,34.5|c3,48.0|c4,64.5")
+    again = lab.write("b.csv", f"id,loss|{later}")
+    said = lab("--results", first, again).said
+    assert (CORRECTED in said) == (shown is not None)
+    assert shown is None or f"{again} has {shown.format(first)}. {CORRECTED}" in said
+
+
+def test_a_corrected_value_of_three_tables_is_named_once(lab: Laboratory) -> None:
+    """The third has the second one's value; and an outcome is compared with itself."""
+    rows = "id,loss,dirt|c1,1,3|c2,2,3|c3,3,3|c4,{},7"
+    files = [lab.write(f"{x}.csv", rows.format(x)) for x in (64, 58)]
+    files += [lab.write("c.csv", rows.format(58) + "|c5,9,9")]
+    said = lab("--results", *files, "--constraint", "dirt<=9").said
+    assert said.count(CORRECTED) == 1
+    assert "58 (line 5 (key 'c4')) for 64 (line 5 there)" in said
+
+
 @pytest.mark.parametrize(
     "cells, is_code",
     [

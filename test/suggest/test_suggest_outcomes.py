@@ -226,7 +226,8 @@ def test_a_value_that_two_files_have_counts_once(lab: Laboratory) -> None:
     assert torch.equal(
         torch.tensor(read.values).nan_to_num(-1), torch.tensor(expected).nan_to_num(-1)
     )
-    assert read.doubles == [f"line 3 (key 'c1') of {paths[1]}"]
+    assert [m.text.place(m.place) for m in read.doubles] == ["line 3 (key 'c1')"]
+    assert read.doubles[0].text.name == str(paths[1])
     strategy = rebuild(
         Namespace(strategy="thompson", batch=3, **DEFAULTS), pool, read, []
     )

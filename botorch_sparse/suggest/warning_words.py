@@ -18,14 +18,14 @@ from botorch_sparse.suggest.written_numbers import UNIT_BEHIND
 WARNING = re.compile(
     r"\b(do not|don['\u2019]?t|stop|explosive|explosion|explodes?|peroxides|recalled"
     r"|expired|danger(ous)?|discard(ed)?|ignored?|wrong|void(ed)?|invalid|reject(ed)?"
-    r"|abort(ed)?|superseded|outliers?|exclude|mislabell?ed|mix(ed)?[ -]up"
+    r"|abort(ed)?|cancell?ed|superseded|outliers?|exclude|mislabell?ed|mix(ed)?[ -]up"
     r"|discontinued|unavailable|sold out|(out[ -]of|not in)[ -]stock"
     r"|(not|no longer) available|not valid|unusable|not usable"
     r"|nicht (mehr )?(verwenden|benutzen|nehmen|ansetzen|auswerten|werten|lieferbar"
     r"|verwertbar|brauchbar|verwendbar|nutzbar"
     r"|verf\u00fcgbar|vorr\u00e4tig|auf lager)|explosiv|abgelaufen|gesperrt|verboten"
     r"|achtung|zur\u00fcckgerufen|gefahr|ung\u00fcltig|verw[oe]rfen|ignorieren|unbrauchbare?"
-    r"|abgebrochen|falsche[mnrs]?|ausrei(\u00df|ss)er|ausverkauft|vergriffen"
+    r"|abgebrochen|storniert|falsche[mnrs]?|ausrei(\u00df|ss)er|ausverkauft|vergriffen"
     r"|ne pas (utiliser|employer|prendre|lancer|tenir compte)|\u00e0 jeter"
     r"|rejet\u00e9e?|invalide|annul\u00e9e?|aberrante?|erron\u00e9e?|p\u00e9rim\u00e9e?"
     r"|\u00e9puis\u00e9e?|interdite?|en rupture|indisponible|non (disponible|valide)"
@@ -40,16 +40,39 @@ OF_RESULTS = re.compile(
     r"|unzuverl\u00e4ssig|nicht zuverl\u00e4ssig|kontaminiert|verunreinigt"
     r"|l\u00e4uft noch|noch am laufen|in (arbeit|bearbeitung)|vorl\u00e4ufig(e[mnrs]?)?"
     r"|vorlaeufig(e[mnrs]?)?|(non|pas|peu) fiables?|contamin\u00e9e?s?"
-    r"|en cours(?! d['\u2019e])|provisoires?|pr\u00e9liminaires?)\b",
+    r"|en cours(?! d['\u2019e])|provisoires?|pr\u00e9liminaires?"
+    # What went wrong with a flask, a sample or an instrument.
+    r"|spil(led|lage|l|t)|lost|cracked|broken?|burst|leak(s|y|ed|age|ing)?|stuck"
+    r"|fail(ed|ure)|blew (off|out|up)|popped (off|out)|(ran|boiled|went) dry|typo"
+    r"|geplatzt|gesprungen|(zer|ge)brochen|versch(\u00fc|ue)ttet|verloren|undicht|leck"
+    r"|ausgelaufen|fehlgeschlagen|tippfehler|vertauscht|verwechselt"
+    r"|perdue?s?|renvers\u00e9e?s?|cass\u00e9e?s?|fissur\u00e9e?s?|fuites?"
+    r"|coinc\u00e9e?|\u00e9chou\u00e9e?s?|erreur de (frappe|saisie)"
+    # Values that nobody measured.
+    r"|predicted|estimated|extrapolated|guess(ed)?|from (the )?literature"
+    r"|lit(erature|\.)? values?|(not|never) (yet )?(been )?(run|measured)"
+    r"|to be (run|measured|repeated|confirmed)|(aus|laut) (der )?literatur"
+    r"|vorhergesagt|gesch(\u00e4|ae)tzt|nicht (gemessen|gelaufen|durchgef\u00fchrt)"
+    r"|estim\u00e9e?s?|pr\u00e9dite?s?|(non|pas( encore)?) (mesur|lanc)\u00e9e?s?"
+    r"|de la litt\u00e9rature)\b",
     re.IGNORECASE,
 )
 # The same words where they say nothing of a row.
 HARMLESS = re.compile(
     r"\bvoid[ -](volume|time|fraction)|\bstop(ped)?[ -]flow|\bperoxide[ -](free|test)"
     r"|\b(do not|don['\u2019]?t) (see|observe|dissolve|react)"
-    r"|\b(no|not|non|keine?|nicht|aucune?)[ -](an? |de )?(outliers?|discarded|rejected"
-    r"|aborted|invalid|explosive|ausrei\w+|contamin\w+|kontaminiert|verunreinigt"
-    r"|interim|preliminary|provisional|vorl\w+)"
+    r"|\b(no|not|non|nothing|keine?|nichts?|aucune?|pas)[ -]"
+    r"(an? |de |product |material )?(outliers?|discarded|rejected|aborted|invalid"
+    r"|explosive|ausrei\w+|contamin\w+|kontaminiert|verunreinigt|interim|preliminary"
+    r"|provisional|vorl\w+|spil\w+|lost"
+    r"|leak\w*|fail\w+|cracked|broken|stuck|undicht|verloren|fuites?|perdue?s?)"
+    r"|\b(emulsion|vacuum)( (was|is))? brok|\bbroken? (up|down|white|vacuum|emulsion)\b"
+    r"|\bburst[ -](phase|release|kinetics)|\blost (water|colou?r|solvent|gas)\b"
+    r"|\bleak[ -]?(test|check|free|tight|proof)|\bfor leaks\b|\b(as|than) predicted\b"
+    r"|\bfailed to (dissolve|crystalli[sz]e|precipitate|solidify|react)\b"
+    r"|\bestimated (by|from) (the )?(\d+[a-z] |crude )?(nmr|gc|hplc|lc|uv)\b"
+    r"|\b(ee|mp|ir|ms|nmr|gc|hplc|lc-?ms|purity|rotation|ph)( (was|is))? not (yet )?"
+    r"(run|measured)|\bnot run (under|in|at|with)\b"
     r"|\b(interim|preliminary) (storage|cooling|purification|drying|step|tests?|tlc)\b"
     r"|\b(layer|phase|filtrate|liquor|supernatant|residue|washing|precipitate|solid"
     r"|fraction)s?( (was|were))? discarded",
@@ -62,7 +85,9 @@ STATUS = re.compile(
     re.IGNORECASE,
 )
 UNFINISHED = re.compile(
-    r"running|ongoing|pending|l\u00e4uft|laufend|ausstehend|en attente", re.IGNORECASE
+    r"running|ongoing|pending|planned|queued|l\u00e4uft|laufend|ausstehend|geplant"
+    r"|en attente|pr\u00e9vue?",
+    re.IGNORECASE,
 )
 NO_SAMPLE = re.compile(
     r"((neg(ative|\.)?|pos(itive|\.)?) )?(blank|control|leerwert|blindwert|blindprobe"
@@ -166,7 +191,8 @@ def _flags(column: str, kinds: Sequence[str], *, of_results: bool) -> list[str]:
         return []
     if is_sound:
         return no or ([x for x in kinds if is_missing(x)] if yes else [])
-    return yes or ([] if no or len(known) > 1 else known)
+    is_mark = len(known) == 1 and number(known[0]) is None
+    return yes or (known if is_mark and not no else [])
 
 
 def _find(cell: str, *, of_results: bool = False) -> int | None:

@@ -437,6 +437,27 @@ def test_unused_texts_of_a_few_kinds_are_shown(lab: Laboratory) -> None:
 
 
 @pytest.mark.parametrize(
+    ("texts", "is_said"),
+    [
+        (["brown oil", "white solid", "bath went to 60 C", "NMR clean", "dry"], True),
+        (["brown", "white", "oil", "clear", "spilled"], True),
+        (["vial 1", "vial 2", "vial 3", "vial 4", "vial 5"], False),
+        (["scan_1.raw", "scan_2.raw", "scan_3.raw", "A-4", "A-5"], False),
+        (["Jan 3, 2026", "Jan 4, 2026", "Jan 5, 2026", "3", "May 4, 2026"], False),
+    ],
+)
+def test_the_number_of_remarks_that_are_not_read_is_said(
+    lab: Laboratory, texts: list[str], is_said: bool
+) -> None:
+    """Whether one of them has a word that warns or not."""
+    rows = [[f"c{i}", i * i % 7, cell, i] for i, cell in enumerate(texts)]
+    told = lab.write("m.csv", [["id", "loss", "note", "plate"], *rows])
+    many = " (5 different texts, not read: look through them)" * is_said
+    said = lab("--results", told).said
+    assert f"m.csv: not used: 'note'{many}, 'plate'." in said
+
+
+@pytest.mark.parametrize(
     "word",
     [
         *("Mean", "TOTAL:", "Std. Dev.", "Mittelwert", "SD (n = 3)", "n = 3", "n"),

@@ -11,7 +11,6 @@ from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import is_blank, number, spelling_form
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
 from botorch_sparse.suggest.other_units import kelvin_among
-from botorch_sparse.suggest.warning_words import pool_warnings
 from botorch_sparse.suggest.written_numbers import (
     mixed_units,
     named_unit,
@@ -76,7 +75,6 @@ def notes_on_columns(pool: Pool, as_text: Collection[str]) -> Iterator[str]:
     for note in notes_on_units(pool.text, [*pool.features, pool.cost_column or ""]):
         yield f"note: {note}."
     yield from _key_notes(pool)
-    yield from pool_warnings(pool)
     for spec in pool.table.columns:
         column = str(spec.label)
         if _counts_rows(pool, column):

@@ -12,19 +12,21 @@ from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import (
     cells_agree,
     has_no_value,
+    is_blank,
     number,
     spelling_form,
     without_unit,
 )
 from botorch_sparse.strategies import Objective
-from botorch_sparse.suggest.candidate_pool import Matrix, Pool
+from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.csv_reader import TextTable
 from botorch_sparse.suggest.other_units import are_fractions, beyond_per_cent
 from botorch_sparse.suggest.result_checks import remark_columns, unused_columns
 from botorch_sparse.suggest.results import Measurement, Results, what_is_told
-from botorch_sparse.suggest.warning_words import result_warnings
+from botorch_sparse.suggest.warning_words import is_flag, result_warnings
 from botorch_sparse.suggest.written_numbers import (
     UNIT_BEHIND,
+    named_unit,
     note_on_unit_column,
     notes_on_units,
 )
@@ -35,6 +37,8 @@ DILUTION = re.compile(r"\bdilut(ion|ed)|verd\u00fcnn", re.IGNORECASE)
 A_DILUTION = re.compile(r"(\d+ ?[:/] ?)?\d+([.,]\d+)? ?(x|-?fold|-?fach)?")
 # Results that two files have with other digits, and not by chance.
 FEW_ALIKE = 3
+# A feature is planned and measured to this share of its range, by one instrument.
+NEAR = 0.05
 # So many values, of so many kinds, come again in their order only if they are copied.
 FEW_COPIED, FEW_KINDS = 4, 3
 # By how many powers of ten a number is larger in another unit; and how many results of
@@ -78,50 +82,89 @@ def _unit_column_notes(text: TextTable, pool: Pool) -> Iterator[str]:
 
 
 def _actual_notes(text: TextTable, results: Results, pool: Pool) -> Iterator[str]:
-    """Notes on columns with a feature's numbers in most results, and others in some.
+    """Notes on columns with a feature's values in most results, and others in some.
 
     They may have what was planned as it was done.
     """
     told = [each for each in results.told if each.text is text and each.row >= 0]
-    numeric = [x for x in pool.features if x not in pool.categories]
-    for column in unused_columns(text, pool):
-        cells = [(m, without_unit(m.get(column))) for m in told]
-        known = [(m, cell) for m, cell in cells if number(cell) is not None]
-        values = np.array([number(cell) for _, cell in known], dtype=np.float64)
-        for name in numeric if len(known) >= FEW_ALIKE else ():
-            own = pool.text.columns[name]
-            planned = np.asarray(pool.features[name])[[m.row for m, _ in known]]
-            is_actual = _are_of(column, name, values, planned)
-            shown = [
-                f"{text.place(m.place)}: {cell} for {own[m.row]}"
-                for m, cell in known
-                if is_actual and not cells_agree(cell, own[m.row])
-            ]
-            if shown:
-                yield (
-                    f"{text.name}: column {short_repr(column)} has the values of "
-                    f"{short_repr(name)} except in {short_list(shown, 3, show=str)}. "
-                    f"The values in {pool.text.name} count; if a row was measured "
-                    "otherwise, give its result a row of its own"
-                )
+    features = [name for name in pool.features if name not in pool.smiles]
+    for column, name in product(unused_columns(text, pool), features):
+        own, is_text = pool.text.columns[name], name in pool.categories
+        cells = [
+            m.get(column) if is_text else without_unit(m.get(column)) for m in told
+        ]
+        known = [
+            (m, cell)
+            for m, cell in zip(told, cells, strict=True)
+            if (not is_blank(cell) if is_text else number(cell) is not None)
+        ]
+        if len(known) < FEW_ALIKE:
+            continue
+        how, is_planned = _as_planned(text, column, name, known, pool)
+        shown = [
+            f"{text.place(m.place)}: {cell} for {own[m.row]}"
+            for (m, cell), is_same in zip(known, is_planned, strict=bool(how))
+            if not is_same
+        ]
+        if shown:
+            yield (
+                f"{text.name}: column {short_repr(column)} has {how} of "
+                f"{short_repr(name)} except in {short_list(shown, 3, show=str)}. "
+                f"The values in {pool.text.name} count; if a row was measured "
+                "otherwise, give its result a row of its own"
+            )
 
 
-def _are_of(column: str, feature: str, values: Matrix, planned: Matrix) -> bool:
-    """Whether two thirds of a column's values are a feature's, and not by chance.
+def _as_planned(
+    text: TextTable,
+    column: str,
+    name: str,
+    known: Sequence[tuple[Measurement, str]],
+    pool: Pool,
+) -> tuple[str, Sequence[bool]]:
+    """How a column has a feature's values in two thirds of its cells, and in which.
 
-    They are of several kinds, or the column is named after the feature.
+    Equal ones are of several kinds, or the column is named after the feature. Numbers
+    of a column with its name or its unit may be nearly the planned ones, as those of a
+    thermometer are. If it has other values, nothing is said, and there are no cells.
     """
-    is_equal = np.isclose(values, planned, atol=0)
-    plain = re.escape(UNIT_BEHIND.sub("", feature))
-    is_named = re.search(rf"(?<!\w){plain}(?!\w)", column) is not None
-    has_kinds = is_named or len({*values[is_equal]}) >= FEW_KINDS
-    return has_kinds and 3 * int(is_equal.sum()) >= 2 * len(values)
+    is_named = re.search(
+        rf"(?<!\w){re.escape(UNIT_BEHIND.sub('', name))}(?!\w)", column
+    )
+    is_same = [pool.agrees(cell, name, m.row) for m, cell in known]
+    is_equal, is_near = np.array(is_same), np.zeros(len(known), dtype=bool)
+    own = pool.features[name]
+    kinds = [cell for _, cell in known]
+    if not isinstance(own, list):
+        values, planned = (
+            np.array(kinds, dtype=np.float64),
+            own[[m.row for m, _ in known]],
+        )
+        is_equal = np.isclose(values, planned, atol=0)
+        is_near = np.abs(values - planned) <= NEAR * np.ptp(own)
+        units = {_unit(text, column), _unit(pool.text, name)}
+        is_alike = (
+            len(units) == 1 and None not in units and len({*planned[is_near]}) > 1
+        )
+        is_near &= bool(is_named or is_alike)
+    num_kinds = len({*np.array(kinds)[is_equal]})
+    if (is_named or num_kinds >= FEW_KINDS) and 3 * is_equal.sum() >= 2 * len(known):
+        return "the values", is_same
+    if 3 * is_near.sum() >= 2 * len(known):
+        return "nearly the values", is_near.tolist()
+    return "", []
+
+
+def _unit(text: TextTable, column: str) -> str | None:
+    """The unit of a column, in its cells or its name."""
+    return text.units.get(column) or named_unit(column)
 
 
 def remarks_of(pool: Pool, results: Results, row: int) -> str:
     """What columns that are not used say of a row's results, to go behind it.
 
-    Numbers, and what the candidates or all results have, are left out.
+    Numbers that are no flags, and what the candidates or all results have, are left
+    out.
 
     Args:
         pool: The candidates.
@@ -137,7 +180,8 @@ def remarks_of(pool: Pool, results: Results, row: int) -> str:
             listed = pool.text.columns.get(column, cells)
             is_copy = listed != cells and each.row >= 0 and listed[each.row] == cell
             is_same = len(cells) > 1 and len({*cells}) == 1
-            if cell and number(cell) is None and not is_copy and not is_same:
+            is_text = number(cell) is None or is_flag(column, cells)
+            if cell and is_text and not is_copy and not is_same:
                 said.setdefault(column, {})[cell] = None
     shown = [f"{short_repr(x)} there: {short_list(y, 3)}" for x, y in said.items()]
     return "".join(f"; {each}" for each in shown)

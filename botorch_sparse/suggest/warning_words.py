@@ -84,6 +84,12 @@ STATUS = re.compile(
     r"|exclue?|\u00e9chou\u00e9e?",
     re.IGNORECASE,
 )
+# Of candidates some are being measured, or were; a remark may follow.
+BEGUN = re.compile(
+    r"(running|ongoing|done|finished|completed|l\u00e4uft|laufend|fertig|erledigt"
+    r"|en cours|termin\u00e9e?|faite?)(\s*[(:,;-].*)?",
+    re.IGNORECASE,
+)
 UNFINISHED = re.compile(
     r"running|ongoing|pending|planned|queued|l\u00e4uft|laufend|ausstehend|geplant"
     r"|en attente|pr\u00e9vue?",
@@ -106,21 +112,57 @@ IN_STOCK = re.compile(
     r"|verf\u00fcgbar|vorr\u00e4tig|auf lager|en stock|disponible",
     re.IGNORECASE,
 )
-YES = frozenset("1 1.0 y yes true x ja wahr oui vrai \u2713 \u2714".split())
-NO = frozenset("0 0.0 n no false nein falsch non faux - \u2717 \u2718".split())
+# Beside results also those that say which of them were used, and which were not; other
+# words may stand around, as in `QC passed` or `include in evaluation`.
+USED = re.compile(
+    r"((is|was|to be|qc|rep(licate)?|run|result|value|data( ?point)?|sample) )*"
+    r"(used?|include[sd]?|keep|kept|ok(ay)?|active|pass(ed)?|accepted|counts?|weight|qc"
+    r"|aktiv|verwenden|verwendet|werten|gewertet|bestanden|in ordnung|einbezogen"
+    r"|actif|active|retenue?|utilis\u00e9e?|\u00e0 utiliser|inclus|conforme)"
+    r"( (in|for|im|f\u00fcr|dans|pour) .+| flag| status)?",
+    re.IGNORECASE,
+)
+OMITTED = re.compile(
+    r"(to )?(omit(ted)?|skip(ped)?|drop(ped)?|removed?|deleted?|left out)"
+    r"|weglassen|auslassen|streichen|gestrichen|omis|\u00e0 omettre|\u00e9cart\u00e9",
+    re.IGNORECASE,
+)
+YES = frozenset(
+    "1 1.0 y yes t true x ok p pass passed ja wahr oui vrai \u2713 \u2714".split()
+)
+NO = frozenset(
+    "0 0.0 n no f false fail failed nein falsch non faux - \u2717 \u2718".split()
+)
 # So much of a long cell is shown before the word.
 SHOWN_BEFORE = 40
 
 
-def pool_warnings(pool: Pool) -> Iterator[str]:
-    """A note on keys and other cells of candidates that forbid a row."""
-    found = [short_repr(key) for key in pool.row_of_key if _find(key) is not None]
-    for column in (*pool.features, *pool.left_out):
-        kinds = pool.categories.get(column)
-        cells = pool.text.columns[column] if kinds is None else kinds
-        is_text = kinds is not None or column in pool.left_out
-        odd = _warnings(column, cells, words=is_text and column not in pool.smiles)
-        found += [f"{_shown(cell)} of {short_repr(column)}" for cell in odd]
+def pool_warnings(pool: Pool, known: Collection[int] = ()) -> Iterator[str]:
+    """A note on keys and other cells of candidates that forbid a row.
+
+    Columns that are no features may have them too.
+
+    Args:
+        pool: The candidates.
+        known: Rows that are not proposed anyway.
+    """
+    found = [
+        short_repr(key)
+        for key, row in pool.row_of_key.items()
+        if _find(key) is not None and row not in known
+    ]
+    for column in (*pool.features, *remark_columns(pool.text, pool)):
+        kinds, all_cells = pool.categories.get(column), pool.text.columns[column]
+        is_text = column not in pool.smiles and (
+            kinds is not None or column not in pool.features
+        )
+        if not _warnings(column, all_cells if kinds is None else kinds, words=is_text):
+            continue  # most columns: nothing more to look at in a long pool
+        cells = {i: cell for i, cell in enumerate(all_cells) if i not in known}
+        for odd in _warnings(column, cells.values(), words=is_text):
+            rows = [pool.text.place(i) for i, cell in cells.items() if cell == odd]
+            what = f"{_shown(odd)} of {short_repr(column)}"
+            found.append(f"{short_list(rows, 1, show=str)}: {what}")
     if found:
         yield (
             f"note: {pool.text.name}: {short_list(found, 5, show=str)} may say that "
@@ -156,6 +198,11 @@ def result_warnings(results: Results, pool: Pool) -> Iterator[str]:
             )
 
 
+def is_flag(column: str, cells: Collection[str]) -> bool:
+    """Whether a column of results says of some that they do not count."""
+    return bool(_flags(column, [*dict.fromkeys(cells)], of_results=True))
+
+
 def _warnings(
     column: str, cells: Collection[str], *, words: bool, of_results: bool = False
 ) -> list[str]:
@@ -181,6 +228,9 @@ def _flags(column: str, kinds: Sequence[str], *, of_results: bool) -> list[str]:
     name = UNIT_BEHIND.sub("", column).replace("_", " ").strip(" ?")
     is_sound, is_stock = SOUND.fullmatch(name), IN_STOCK.fullmatch(name)
     is_bad = _find(name, of_results=of_results) is not None
+    if of_results:
+        is_sound = is_sound or USED.fullmatch(name)
+        is_bad = is_bad or OMITTED.fullmatch(name) is not None
     if len(kinds) < 2 or not (is_sound or is_stock or is_bad):
         return []
     known = [kind for kind in kinds if not is_missing(kind)]
@@ -197,7 +247,7 @@ def _flags(column: str, kinds: Sequence[str], *, of_results: bool) -> list[str]:
 
 def _find(cell: str, *, of_results: bool = False) -> int | None:
     """The place of the first word of a cell that warns; None for none."""
-    if STATUS.fullmatch(cell) or (of_results and UNFINISHED.fullmatch(cell)):
+    if STATUS.fullmatch(cell) or (UNFINISHED if of_results else BEGUN).fullmatch(cell):
         return 0
     words = OF_RESULTS if of_results else WARNING
     if words.search(cell) is None:  # most cells

@@ -244,6 +244,10 @@ def test_conditions_have_the_unit_of_the_column(lab: Laboratory) -> None:
     assert "'333 K', which is no number" in lab.refused("--exclude", "x>333 K")
     words = ["--ignore", "T", "--exclude", "T=25 °C"]
     assert "holds for 1 of 30 rows" in lab(*words).said
+    lab.write("pool.csv", lines("id,T (°C),x", "c{0},{0}5,{0}", NUM, 1))
+    line = lab.refused("--exclude", "T (°C)>10 °F")
+    assert "is in '°F', and column 'T (°C)' in '°C'; write the number in" in line
+    assert "holds for 2 of 30 rows" in lab("--exclude", "T (°C)>290 °C").said
 
 
 def test_conditions_on_dates(lab: Laboratory) -> None:

@@ -196,11 +196,13 @@ def _unused(text: TextTable, name: str) -> str:
     """
     cells = text.columns.get(name, [])
     texts = [*dict.fromkeys(filter(None, cells))]
-    is_text = any(number(each) is None for each in texts)
+    words = [each for each in texts if number(each) is None]
+    is_text = bool(words)
     has_few = len({*cells}) > 1 and len(texts) <= min(4, len(text) // 2)
     is_shown = has_few if is_text else texts and "" in cells
     differs = f" ({short_list(texts, 4)})" if is_shown else ""
-    if not is_shown and len(texts) > 1 and any(map(_is_remark, texts)):
+    are_most = 2 * len(words) > len(texts) > 1
+    if not is_shown and are_most and any(map(_is_remark, words)):
         differs = f" ({len(texts)} different texts, not read: look through them)"
     return f"{short_repr(name)}{differs}"
 

@@ -446,6 +446,7 @@ def test_unused_texts_of_a_few_kinds_are_shown(lab: Laboratory) -> None:
         (["brown oil", "white solid", "bath went to 60 C", "NMR clean", "dry"], True),
         (["brown", "white", "oil", "clear", "spilled"], True),
         (["vial 1", "vial 2", "vial 3", "vial 4", "vial 5"], False),
+        (["3.5", "failed", "4.1", "2", "7"], False),  # numbers, in most lines
         (["scan_1.raw", "scan_2.raw", "scan_3.raw", "A-4", "A-5"], False),
         (["Jan 3, 2026", "Jan 4, 2026", "Jan 5, 2026", "3", "May 4, 2026"], False),
     ],

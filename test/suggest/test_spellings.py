@@ -181,6 +181,12 @@ TWINS = [
     ("A/B", "b / a", 6, True),
     ("SPhos + Pd", "Pd/SPhos", 6, True),
     ("1/2", "2/1", 6, False),
+    ("tBuXPhos", "t-BuXPhos", 6, True),
+    ("(R)-BINAP", "R-BINAP", 6, True),
+    ("PEG 400", "PEG400", 6, True),
+    ("(+)-BINAP", "(-)-BINAP", 6, False),
+    ("PEG 4 00", "PEG 400", 6, False),
+    ("R1-1", "R11", 6, False),
     ("toluene", "tolune", 2, True),
     ("toluene", "tolune", 3, False),  # not rare
     ("toluene", "toluenes", 1, True),

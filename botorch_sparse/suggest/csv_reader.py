@@ -121,15 +121,11 @@ class TextTable:
             cells = [cell.strip() for cell in line]
             if column not in cells:
                 continue
-            if any(number(cell) is not None for cell in cells):
-                return (
-                    f" Line {place} has {short_repr(column)}: if it has the values of "
-                    "all rows, exchange lines and columns."
-                )
-            return (
-                f" Line {place} has {short_repr(column)}: if it has the names of the "
-                "columns, take out the lines above it."
-            )
+            start = f" Line {place} has {short_repr(column)}: if it has the"
+            if all(number(cell) is None for cell in cells):
+                return f"{start} names of the columns, take out the lines above it."
+            if cells[0] == column:
+                return f"{start} values of all rows, exchange lines and columns."
         return ""
 
     def _sheet_hint(self, column: str) -> str:

@@ -88,70 +88,61 @@ def _actual_notes(text: TextTable, results: Results, pool: Pool) -> Iterator[str
     """
     told = [each for each in results.told if each.text is text and each.row >= 0]
     features = [name for name in pool.features if name not in pool.smiles]
-    for column, name in product(unused_columns(text, pool), features):
-        own, is_text = pool.text.columns[name], name in pool.categories
-        cells = [
-            m.get(column) if is_text else without_unit(m.get(column)) for m in told
-        ]
-        known = [
-            (m, cell)
-            for m, cell in zip(told, cells, strict=True)
-            if (not is_blank(cell) if is_text else number(cell) is not None)
-        ]
-        if len(known) < FEW_ALIKE:
-            continue
-        how, is_planned = _as_planned(text, column, name, known, pool)
-        shown = [
-            f"{text.place(m.place)}: {cell} for {own[m.row]}"
-            for (m, cell), is_same in zip(known, is_planned, strict=bool(how))
-            if not is_same
-        ]
-        if shown:
-            yield (
-                f"{text.name}: column {short_repr(column)} has {how} of "
-                f"{short_repr(name)} except in {short_list(shown, 3, show=str)}. "
-                f"The values in {pool.text.name} count; if a row was measured "
-                "otherwise, give its result a row of its own"
-            )
+    for column in unused_columns(text, pool):
+        cells = [(m, m.get(column)) for m in told]
+        texts = [(m, cell) for m, cell in cells if not is_blank(cell)]
+        plain = [(m, without_unit(cell)) for m, cell in cells]
+        numbers = [(m, cell) for m, cell in plain if number(cell) is not None]
+        for name in features:
+            known = texts if name in pool.categories else numbers
+            how, odd = _not_as_planned(text, column, name, known, pool)
+            own = pool.text.columns[name]
+            shown = [f"{text.place(m.place)}: {x} for {own[m.row]}" for m, x in odd]
+            if shown:
+                yield (
+                    f"{text.name}: column {short_repr(column)} has {how} of "
+                    f"{short_repr(name)} except in {short_list(shown, 3, show=str)}. "
+                    f"The values in {pool.text.name} count; if a row was measured "
+                    "otherwise, give its result a row of its own"
+                )
 
 
-def _as_planned(
+def _not_as_planned(
     text: TextTable,
     column: str,
     name: str,
     known: Sequence[tuple[Measurement, str]],
     pool: Pool,
-) -> tuple[str, Sequence[bool]]:
-    """How a column has a feature's values in two thirds of its cells, and in which.
+) -> tuple[str, list[tuple[Measurement, str]]]:
+    """How two thirds of a column's cells have a feature's values, and which have not.
 
     Equal ones are of several kinds, or the column is named after the feature. Numbers
     of a column with its name or its unit may be nearly the planned ones, as those of a
-    thermometer are. If it has other values, nothing is said, and there are no cells.
+    thermometer are. None are returned where the column has other values.
     """
-    is_named = re.search(
-        rf"(?<!\w){re.escape(UNIT_BEHIND.sub('', name))}(?!\w)", column
-    )
-    is_same = [pool.agrees(cell, name, m.row) for m, cell in known]
-    is_equal, is_near = np.array(is_same), np.zeros(len(known), dtype=bool)
-    own = pool.features[name]
-    kinds = [cell for _, cell in known]
-    if not isinstance(own, list):
-        values, planned = (
-            np.array(kinds, dtype=np.float64),
-            own[[m.row for m, _ in known]],
-        )
+    plain = re.escape(UNIT_BEHIND.sub("", name))
+    is_named = re.search(rf"(?<!\w){plain}(?!\w)", column) is not None
+    own, rows = pool.features[name], [m.row for m, _ in known]
+    cells = np.array([cell for _, cell in known])
+    is_near = np.zeros(len(known), dtype=bool)
+    if isinstance(own, list):
+        same = [x.casefold() == own[m.row].casefold() for m, x in known]
+        is_equal = np.array(same, dtype=bool)
+    else:
+        values, planned = cells.astype(np.float64), own[rows]
         is_equal = np.isclose(values, planned, atol=0)
         is_near = np.abs(values - planned) <= NEAR * np.ptp(own)
-        units = {_unit(text, column), _unit(pool.text, name)}
-        is_alike = (
-            len(units) == 1 and None not in units and len({*planned[is_near]}) > 1
-        )
-        is_near &= bool(is_named or is_alike)
-    num_kinds = len({*np.array(kinds)[is_equal]})
-    if (is_named or num_kinds >= FEW_KINDS) and 3 * is_equal.sum() >= 2 * len(known):
-        return "the values", is_same
-    if 3 * is_near.sum() >= 2 * len(known):
-        return "nearly the values", is_near.tolist()
+        unit = _unit(text, column)
+        has_unit = unit is not None and unit == _unit(pool.text, name)
+        is_near &= is_named or (has_unit and len({*planned[is_near]}) > 1)
+    least = max(FEW_ALIKE, len(known)) * 2 / 3
+    has_kinds = is_named or len({*cells[is_equal]}) >= FEW_KINDS
+    if has_kinds and is_equal.sum() >= least:
+        odd = [(m, x) for m, x in known if not pool.agrees(x, name, m.row)]
+        return "the values", odd
+    if is_near.sum() >= least:
+        odd = [pair for pair, near in zip(known, is_near, strict=True) if not near]
+        return "nearly the values", odd
     return "", []
 
 

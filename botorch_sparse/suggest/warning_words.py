@@ -127,9 +127,7 @@ OMITTED = re.compile(
     r"|weglassen|auslassen|streichen|gestrichen|omis|\u00e0 omettre|\u00e9cart\u00e9",
     re.IGNORECASE,
 )
-YES = frozenset(
-    "1 1.0 y yes t true x ok p pass passed ja wahr oui vrai \u2713 \u2714".split()
-)
+YES = frozenset("1 1.0 y yes t true x ja wahr oui vrai \u2713 \u2714".split())
 NO = frozenset(
     "0 0.0 n no f false fail failed nein falsch non faux - \u2717 \u2718".split()
 )

@@ -219,6 +219,7 @@ def test_columns_that_are_missing_are_named(read: Read) -> None:
     turned = read("id,a,b\nheat,1,2\nloss,3,4\n")
     message = r"Line 3 has 'loss': if it has the values of all rows, exchange lines and"
     refused(message, turned.need, ["loss"], "the --target")
+    refused(r"are 'id', 's', 'x'\.$", read("id,s,x\na,loss,1\n").need, ["loss"], "--")
 
 
 def test_what_could_steer_a_terminal_is_escaped() -> None:

@@ -5,6 +5,7 @@ Each check raises an `InputDataError` that says what came and what is needed.
 
 import math
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Decimal
 from difflib import get_close_matches
@@ -107,7 +108,7 @@ def check_keywords(given: Collection[str], known: Collection[str], cls: type) ->
 def near_hint(name: str, known: Collection[str]) -> str:
     """The known name that is nearest, as the end of a message; empty for none.
 
-    That of `R13-1` is `R13`, as of a repeat, before `R31`.
+    That of `R13-1` is `R13`, as of a repeat, before `R31`; and that of `C1` is `C01`.
     """
     same = [each for each in known if each.casefold() == name.casefold()]
     begins = [
@@ -115,8 +116,16 @@ def near_hint(name: str, known: Collection[str]) -> str:
         for each in known
         if name.startswith(each) and not name[len(each) : len(each) + 1].isalnum()
     ]
-    near = same or sorted(begins, key=len)[-1:] or get_close_matches(name, known, n=1)
+    plain = _without_zeros(name)
+    padded = [each for each in known if _without_zeros(each) == plain]
+    near = same or padded or sorted(begins, key=len)[-1:]
+    near = near or get_close_matches(name, known, n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def _without_zeros(name: str) -> str:
+    """A name in small letters, without zeros before other digits."""
+    return re.sub(r"(?<![\d.])0+(?=\d)", "", name.casefold())
 
 
 def parameters_of(cls: type) -> list[str]:

@@ -270,6 +270,8 @@ def spelling_form(cell: str) -> Hashable:
 
 def spelling_difference(cell: str, other: str) -> str:
     """In what two spellings of a text differ, where they look alike in messages."""
+    if number(cell) is not None:
+        return " as a number"
     if cell.split() == other.split():
         return " but for blanks"
     if cell.lower().split() == other.lower().split():

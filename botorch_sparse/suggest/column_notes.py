@@ -11,7 +11,6 @@ from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import is_blank, number, spelling_form
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
 from botorch_sparse.suggest.other_units import kelvin_among
-from botorch_sparse.suggest.warning_words import pool_warnings
 from botorch_sparse.suggest.written_numbers import (
     mixed_units,
     named_unit,
@@ -61,6 +60,8 @@ MONTH = f"({MONTHS.replace(' ', '|')}|dec|dez)"
 DAY = re.compile(rf"\d{{1,2}}[. -]+{MONTH}\.?|{MONTH}[ -]\d{{1,2}}", re.IGNORECASE)
 # A remark behind a category: a word in brackets, or question marks.
 REMARK = re.compile(r"\s+[(\[][^()\[\]]*[)\]]$|\s*\?+$")
+# Blanks, but for those between digits, brackets, and hyphens between letters.
+LOOSE = re.compile(r"(?<=[^\W\d_])[)\]]?-(?=[^\W\d_])|[()\[\]]|(?<!\d)\s+|\s+(?!\d)")
 # What joins the parts of a category, in any order.
 JOINED = re.compile(r"\s*[/+]\s*")
 # Categories are compared up to so many; a letter is mistyped in names of so many, once
@@ -76,7 +77,6 @@ def notes_on_columns(pool: Pool, as_text: Collection[str]) -> Iterator[str]:
     for note in notes_on_units(pool.text, [*pool.features, pool.cost_column or ""]):
         yield f"note: {note}."
     yield from _key_notes(pool)
-    yield from pool_warnings(pool)
     for spec in pool.table.columns:
         column = str(spec.label)
         if _counts_rows(pool, column):
@@ -291,9 +291,12 @@ def _twin_notes(pool: Pool, column: str) -> Iterator[str]:
 
 
 def _alike(one: str, two: str, counts: Mapping[str, int]) -> bool:
-    """Whether two categories may be one: but for a remark, an order or a letter."""
+    """Whether two may be one: but for a remark, a hyphen, an order or a letter."""
     bare = [spelling_form(REMARK.sub("", kind)) for kind in (one, two)]
     if bare[0] == bare[1] and bare[0] in map(spelling_form, (one, two)):
+        return True
+    tight = [spelling_form(LOOSE.sub("", kind)) for kind in (one, two)]
+    if tight[0] == tight[1]:
         return True
     parts = [sorted(JOINED.split(kind.casefold())) for kind in (one, two)]
     if parts[0] == parts[1] and any(map(str.isalpha, parts[0][0] + parts[0][-1])):

@@ -112,8 +112,21 @@ class TextTable:
                     f"{self.name} has no column {short_repr(column)}, {why}; its "
                     f"columns are {short_list(self.columns, 8)}."
                     + _separator_hint(self.columns)
-                    + self._sheet_hint(column)
+                    + (self._sheet_hint(column) or self._header_hint(column))
                 )
+
+    def _header_hint(self, column: str) -> str:
+        """Advice on a column whose name is in a line below the first, else nothing."""
+        for place, line in zip(self.lines, self.typed.to_numpy().tolist(), strict=True):
+            cells = [cell.strip() for cell in line]
+            if column not in cells:
+                continue
+            start = f" Line {place} has {short_repr(column)}: if it has the"
+            if all(number(cell) is None for cell in cells):
+                return f"{start} names of the columns, take out the lines above it."
+            if cells[0] == column:
+                return f"{start} values of all rows, exchange lines and columns."
+        return ""
 
     def _sheet_hint(self, column: str) -> str:
         """Advice on a column that the sheet lacks, where there are several."""
@@ -140,8 +153,9 @@ class TextTable:
         """The cells of a column."""
         cells = self.columns[column]
         if "" in cells:
-            reason = "the cell is empty; fill it in, or leave the row out."
-            raise self.error(cells.index(""), column, reason)
+            row, reason = cells.index(""), "the cell is empty; fill it in, or leave "
+            reason = self._odd_row(row) or f"{reason}the row out."
+            raise self.error(row, column, reason)
         return cells
 
     def numbers(self, column: str) -> NDArray[np.float64]:
@@ -206,7 +220,7 @@ class TextTable:
         return ", put cells with a comma in quotes" * is_longer
 
     def _odd_row(self, row: int) -> str:
-        """Advice on a row that is no candidate: of units, or a total; else nothing."""
+        """Advice on a row that is none: of units, a total, a heading; else nothing."""
         columns = self.columns.values()
         advice = "the cell is empty, and the line looks like {}; take the line out."
         if row == 0 < len(self) - 1 and any(
@@ -217,6 +231,12 @@ class TextTable:
         num_empty = sum(not cells[row] for cells in columns)
         if row == len(self) - 1 and 2 * num_empty > len(columns):
             return advice.format("a total or a remark")
+        alone = [cells[row] for cells in columns if cells[row]]
+        if len(alone) == 1 < len(columns) - 1 and number(alone[0]) is None:
+            return (
+                f"the line has {short_repr(alone[0])} alone, as a heading has; take it "
+                "out, or fill in its other cells."
+            )
         return ""
 
     def _date_error(self, column: str) -> InputDataError:
@@ -409,12 +429,15 @@ def _is_shifted(row: Sequence[str], columns: Sequence[Callable[[str], bool]]) ->
 
 
 def _check_repeated(name: str, trimmed: pd.DataFrame) -> None:
-    """Check that no line has the names of the columns again."""
+    """Check that no line has names of the columns again, in this order or another."""
     header = trimmed.iloc[0].tolist()
-    is_again = (trimmed.iloc[1:] == header).all(axis=1)
-    if len([*filter(None, header)]) > 1 and is_again.any():
+    rows = trimmed.iloc[1:]
+    rows = rows[rows.isin(header).all(axis=1)]  # few, if any
+    cells = zip(rows.index, rows.to_numpy().tolist(), strict=True)
+    again = [line for line, row in cells if sorted(row) == sorted(header)]
+    if len([*filter(None, header)]) > 1 and again:
         raise InputDataError(
-            f"{name}, line {is_again.idxmax()}, has the names of the columns again; "
+            f"{name}, line {again[0]}, has the names of the columns again; "
             "take it out, and if another table begins there, give it as a file of its "
             "own."
         )
@@ -467,11 +490,18 @@ def _check_nameless(name: str, header: list[str], trimmed: pd.DataFrame) -> None
 
 
 def _empty(cells: Sequence[str], column: str) -> str:
-    """Advice for empty cells of a feature that does not cost their rows."""
+    """Advice for empty cells of a feature that does not cost their rows.
+
+    Where each value stands once, above empty cells, these may be merged with it.
+    """
+    known = [*filter(None, cells)]
+    how = "where cells are text, by a word such as none"
+    if cells[0] and 1 < len({*known}) == len(known) <= len(cells) / 2:
+        how = "by the value above it, if it means that, as cells that were merged do"
     return (
         f"the cell is empty, as are {cells.count('')} of {len(cells)} of the column; "
-        "fill it in (where cells are text, by a word such as none), or leave the "
-        f"column out with --ignore {short_repr(column)}."
+        f"fill it in ({how}), or leave the column out with --ignore "
+        f"{short_repr(column)}."
     )
 
 

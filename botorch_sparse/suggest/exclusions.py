@@ -20,6 +20,7 @@ from botorch_sparse.command_line.csv_cells import (
     without_unit,
 )
 from botorch_sparse.suggest.candidate_pool import Pool
+from botorch_sparse.suggest.written_numbers import named_unit
 
 MARK = re.compile(r"<=|>=|!=|=|<|>")
 COMPARED: dict[str, Callable[[Any, Any], Any]] = {
@@ -100,7 +101,7 @@ def _rows_of(pool: Pool, condition: str, decimal: str | None) -> NDArray[np.bool
 
 def _value(pool: Pool, column: str, text: str, what: str, decimal: str | None) -> float:
     """The number of a condition, in the unit of the column; of a date its day."""
-    own, unit = pool.text.units.get(column), unit_of(text)
+    own, unit = pool.text.units.get(column) or named_unit(column), unit_of(text)
     if own and unit and unit != own:
         raise InputDataError(
             f"{what} is in {short_repr(unit)}, and column {short_repr(column)} in "

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from botorch.exceptions import InputDataError
 
 from botorch_sparse.argument_checks import short_list, short_repr
-from botorch_sparse.command_line.csv_cells import POINTED, number, with_point
+from botorch_sparse.command_line.csv_cells import POINTED, number, unit_of, with_point
 from botorch_sparse.strategies import Constraint, Objective
 
 Outcome: TypeAlias = Objective | Constraint
@@ -140,9 +140,11 @@ def _read(
     if found is None or value is None:
         form = "COLUMN=NUMBER" if pattern is THRESHOLD else "COLUMN<=NUMBER or >="
         mark = "comma" if decimal == "," else "point"
+        unit = unit_of(text.rpartition("=")[2].strip())
+        also = f", and without its unit {short_repr(unit)}" if unit else ""
         raise InputDataError(
             f"{option}: {short_repr(text)} cannot be read; write {form} in quotes, "
-            f"with a finite number whose only mark is a decimal {mark}."
+            f"with a finite number whose only mark is a decimal {mark}{also}."
         )
     return found[1], found[2], value
 

@@ -1,5 +1,6 @@
 """What is said of files that were read without an error, and of the next rows."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -8,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from botorch_sparse.argument_checks import short_list, short_repr
-from botorch_sparse.command_line.csv_cells import number, spelling_form
+from botorch_sparse.command_line.csv_cells import looks_like_date, number, spelling_form
 from botorch_sparse.strategies import History, Objective
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
 from botorch_sparse.suggest.column_notes import notes_on_columns
@@ -35,6 +36,8 @@ MAX_ODD = 3
 MAX_GROUPS = 3
 # Rows of a front that are printed at most.
 MAX_FRONT = 20
+# A word of a remark.
+WORD = re.compile(r"[^\W\d_]{3,}")
 # How the line of a row of the front begins.
 FRONT_ROW = "front: "
 
@@ -189,15 +192,25 @@ def _unused(text: TextTable, name: str) -> str:
     """A column that is not used, with its texts where they are of a few kinds.
 
     They may say that a row is void, or in another unit. Numbers in some lines alone may
-    be parts of the cells before them.
+    be parts of the cells before them. Of many remarks their number is said.
     """
     cells = text.columns.get(name, [])
     texts = [*dict.fromkeys(filter(None, cells))]
-    is_text = any(number(each) is None for each in texts)
+    words = [each for each in texts if number(each) is None]
+    is_text = bool(words)
     has_few = len({*cells}) > 1 and len(texts) <= min(4, len(text) // 2)
     is_shown = has_few if is_text else texts and "" in cells
     differs = f" ({short_list(texts, 4)})" if is_shown else ""
+    are_most = 2 * len(words) > len(texts) > 1
+    if not is_shown and are_most and any(map(_is_remark, words)):
+        differs = f" ({len(texts)} different texts, not read: look through them)"
     return f"{short_repr(name)}{differs}"
+
+
+def _is_remark(cell: str) -> bool:
+    """Whether a text is a word or has several, and is no code and no date."""
+    is_words = " " in cell and len(WORD.findall(cell)) > 1
+    return (is_words or WORD.fullmatch(cell) is not None) and not looks_like_date(cell)
 
 
 def _wanted(outcome: Outcome) -> str:
@@ -340,7 +353,9 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
         ],
         f"{no_row}, and failed: they say nothing, and are left out": results.silent,
         "of the results are in an earlier file too, with the same value, and count "
-        "once (repeated measurements belong in one file)": results.doubles,
+        "once (repeated measurements belong in one file)": [
+            f"{m.text.place(m.place)} of {m.text.name}" for m in results.doubles
+        ],
         f"of the results' categories are not in {name}, and are ones of their own": (
             _new_categories(pool, results)
         ),

@@ -30,6 +30,7 @@ from botorch_sparse.command_line.csv_cells import (
     spelling_form,
     spreadsheet_form,
     unit_of,
+    with_point,
     without_unit,
 )
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
@@ -145,6 +146,12 @@ def check_keys(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
     forms = {key_form(key): key for key in pool.row_of_key} if unknown else {}
     nowhere = f"{pool.text.name} has no row with this key"
     for i in unknown:
+        if keys[i] in text.columns or keys[i] in pool.text.columns:
+            reason = (
+                "it is the name of a column, as in a second header; take the line out, "
+                "and if another table begins there, give it as a file of its own."
+            )
+            raise text.error(i, str(pool.key), reason)
         meant = forms.get(key_form(keys[i])) or _written_as_date(keys[i], pool)
         if meant is not None and not _has_others(text, i, pool.row_of_key[meant], pool):
             reason = (
@@ -185,7 +192,8 @@ def _check_equal_keys(text: TextTable, pool: Pool) -> None:
     numbers = {key: key_form(key) for key in pool.row_of_key if number(key) is not None}
     if len({*numbers.values()}) == len(numbers):
         return
-    keys = text.columns[str(pool.key)]
+    typed = text.columns[str(pool.key)]
+    keys = list(map(with_point, typed))
     if any(number(key) is not None and CHANGED.fullmatch(key) for key in keys):
         return
     counts = Counter(numbers.values())
@@ -195,8 +203,8 @@ def _check_equal_keys(text: TextTable, pool: Pool) -> None:
         other = next(x for x in numbers if numbers[x] == numbers[key] and x != key)
         reason = (
             f"a spreadsheet writes {short_repr(other)}, another key of "
-            f"{pool.text.name}, as {short_repr(key)} too; give these rows keys that "
-            "differ as numbers there and in the results, such as "
+            f"{pool.text.name}, as {short_repr(typed[i])} too; give these rows keys "
+            "that differ as numbers there and in the results, such as "
             f"{short_repr(f'R{other}')}."
         )
         raise text.error(i, str(pool.key), reason)

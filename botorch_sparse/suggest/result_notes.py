@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, product
 
 import numpy as np
@@ -12,19 +12,21 @@ from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import (
     cells_agree,
     has_no_value,
+    is_blank,
     number,
     spelling_form,
     without_unit,
 )
 from botorch_sparse.strategies import Objective
-from botorch_sparse.suggest.candidate_pool import Matrix, Pool
+from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.csv_reader import TextTable
 from botorch_sparse.suggest.other_units import are_fractions, beyond_per_cent
 from botorch_sparse.suggest.result_checks import remark_columns, unused_columns
 from botorch_sparse.suggest.results import Measurement, Results, what_is_told
-from botorch_sparse.suggest.warning_words import result_warnings
+from botorch_sparse.suggest.warning_words import is_flag, result_warnings
 from botorch_sparse.suggest.written_numbers import (
     UNIT_BEHIND,
+    named_unit,
     note_on_unit_column,
     notes_on_units,
 )
@@ -35,6 +37,8 @@ DILUTION = re.compile(r"\bdilut(ion|ed)|verd\u00fcnn", re.IGNORECASE)
 A_DILUTION = re.compile(r"(\d+ ?[:/] ?)?\d+([.,]\d+)? ?(x|-?fold|-?fach)?")
 # Results that two files have with other digits, and not by chance.
 FEW_ALIKE = 3
+# A feature is planned and measured to this share of its range, by one instrument.
+NEAR = 0.05
 # So many values, of so many kinds, come again in their order only if they are copied.
 FEW_COPIED, FEW_KINDS = 4, 3
 # By how many powers of ten a number is larger in another unit; and how many results of
@@ -53,6 +57,7 @@ def notes_on_results(pool: Pool, results: Results) -> Iterator[str]:
     )
     yield from _key_notes(results.others, pool)
     yield from rounded_notes(results.told)
+    yield from _corrected_notes(results, pool)
     yield from _copied_notes(results, pool)
     yield from _equal_outcome_notes(results, pool)
     yield from _per_cent_notes(results, pool)
@@ -77,50 +82,80 @@ def _unit_column_notes(text: TextTable, pool: Pool) -> Iterator[str]:
 
 
 def _actual_notes(text: TextTable, results: Results, pool: Pool) -> Iterator[str]:
-    """Notes on columns with a feature's numbers in most results, and others in some.
+    """Notes on columns with a feature's values in most results, and others in some.
 
     They may have what was planned as it was done.
     """
     told = [each for each in results.told if each.text is text and each.row >= 0]
-    numeric = [x for x in pool.features if x not in pool.categories]
+    features = [name for name in pool.features if name not in pool.smiles]
     for column in unused_columns(text, pool):
-        cells = [(m, without_unit(m.get(column))) for m in told]
-        known = [(m, cell) for m, cell in cells if number(cell) is not None]
-        values = np.array([number(cell) for _, cell in known], dtype=np.float64)
-        for name in numeric if len(known) >= FEW_ALIKE else ():
+        cells = [(m, m.get(column)) for m in told]
+        texts = [(m, cell) for m, cell in cells if not is_blank(cell)]
+        plain = [(m, without_unit(cell)) for m, cell in cells]
+        numbers = [(m, cell) for m, cell in plain if number(cell) is not None]
+        for name in features:
+            known = texts if name in pool.categories else numbers
+            how, odd = _not_as_planned(text, column, name, known, pool)
             own = pool.text.columns[name]
-            planned = np.asarray(pool.features[name])[[m.row for m, _ in known]]
-            is_actual = _are_of(column, name, values, planned)
-            shown = [
-                f"{text.place(m.place)}: {cell} for {own[m.row]}"
-                for m, cell in known
-                if is_actual and not cells_agree(cell, own[m.row])
-            ]
+            shown = [f"{text.place(m.place)}: {x} for {own[m.row]}" for m, x in odd]
             if shown:
                 yield (
-                    f"{text.name}: column {short_repr(column)} has the values of "
+                    f"{text.name}: column {short_repr(column)} has {how} of "
                     f"{short_repr(name)} except in {short_list(shown, 3, show=str)}. "
                     f"The values in {pool.text.name} count; if a row was measured "
                     "otherwise, give its result a row of its own"
                 )
 
 
-def _are_of(column: str, feature: str, values: Matrix, planned: Matrix) -> bool:
-    """Whether two thirds of a column's values are a feature's, and not by chance.
+def _not_as_planned(
+    text: TextTable,
+    column: str,
+    name: str,
+    known: Sequence[tuple[Measurement, str]],
+    pool: Pool,
+) -> tuple[str, list[tuple[Measurement, str]]]:
+    """How two thirds of a column's cells have a feature's values, and which have not.
 
-    They are of several kinds, or the column is named after the feature.
+    Equal ones are of several kinds, or the column is named after the feature. Numbers
+    of a column with its name or its unit may be nearly the planned ones, as those of a
+    thermometer are. None are returned where the column has other values.
     """
-    is_equal = np.isclose(values, planned, atol=0)
-    plain = re.escape(UNIT_BEHIND.sub("", feature))
+    plain = re.escape(UNIT_BEHIND.sub("", name))
     is_named = re.search(rf"(?<!\w){plain}(?!\w)", column) is not None
-    has_kinds = is_named or len({*values[is_equal]}) >= FEW_KINDS
-    return has_kinds and 3 * int(is_equal.sum()) >= 2 * len(values)
+    own, rows = pool.features[name], [m.row for m, _ in known]
+    cells = np.array([cell for _, cell in known])
+    is_near = np.zeros(len(known), dtype=bool)
+    if isinstance(own, list):
+        same = [x.casefold() == own[m.row].casefold() for m, x in known]
+        is_equal = np.array(same, dtype=bool)
+    else:
+        values, planned = cells.astype(np.float64), own[rows]
+        is_equal = np.isclose(values, planned, atol=0)
+        is_near = np.abs(values - planned) <= NEAR * np.ptp(own)
+        unit = _unit(text, column)
+        has_unit = unit is not None and unit == _unit(pool.text, name)
+        is_near &= is_named or (has_unit and len({*planned[is_near]}) > 1)
+    least = max(FEW_ALIKE, len(known)) * 2 / 3
+    has_kinds = is_named or len({*cells[is_equal]}) >= FEW_KINDS
+    if has_kinds and is_equal.sum() >= least:
+        odd = [(m, x) for m, x in known if not pool.agrees(x, name, m.row)]
+        return "the values", odd
+    if is_near.sum() >= least:
+        odd = [pair for pair, near in zip(known, is_near, strict=True) if not near]
+        return "nearly the values", odd
+    return "", []
+
+
+def _unit(text: TextTable, column: str) -> str | None:
+    """The unit of a column, in its cells or its name."""
+    return text.units.get(column) or named_unit(column)
 
 
 def remarks_of(pool: Pool, results: Results, row: int) -> str:
     """What columns that are not used say of a row's results, to go behind it.
 
-    Numbers, and what the candidates or all results have, are left out.
+    Numbers that are no flags, and what the candidates or all results have, are left
+    out.
 
     Args:
         pool: The candidates.
@@ -136,7 +171,8 @@ def remarks_of(pool: Pool, results: Results, row: int) -> str:
             listed = pool.text.columns.get(column, cells)
             is_copy = listed != cells and each.row >= 0 and listed[each.row] == cell
             is_same = len(cells) > 1 and len({*cells}) == 1
-            if cell and number(cell) is None and not is_copy and not is_same:
+            is_text = number(cell) is None or is_flag(column, cells)
+            if cell and is_text and not is_copy and not is_same:
                 said.setdefault(column, {})[cell] = None
     shown = [f"{short_repr(x)} there: {short_list(y, 3)}" for x, y in said.items()]
     return "".join(f"; {each}" for each in shown)
@@ -166,6 +202,53 @@ def rounded_notes(told: Sequence[Measurement]) -> Iterator[str]:
                 "counts as another measurement; if they are the same ones, leave out "
                 "one of the two"
             )
+
+
+def _corrected_notes(results: Results, pool: Pool) -> Iterator[str]:
+    """Notes on files that have most results of an earlier one again, and some anew.
+
+    A table that is exported again as a whole may have values that were corrected.
+    """
+    for place, column in enumerate(pool.outcome_columns):
+        files: dict[str, dict[Hashable, dict[str, Measurement]]] = {
+            text.name: {} for text in results.texts
+        }
+        for each in (*results.told, *results.doubles):
+            if not has_no_value(cell := each.get(column)):
+                rows = files[each.text.name]
+                rows.setdefault(what_is_told(each, pool), {})[cell] = each
+        for (first, before), (later, after) in combinations(files.items(), 2):
+            pairs = [
+                (before[which], after[which]) for which in after if which in before
+            ]
+            again = [old for old, new in pairs if not _missing(old, new)]
+            num_kinds = len({*chain.from_iterable(again)})
+            if num_kinds < FEW_KINDS or 2 * len(again) <= len(pairs):
+                continue
+            told = [(_missing(old, new), _missing(new, old)) for old, new in pairs]
+            shown = [
+                f"{new[0].get(column)} ({new[0].text.place(new[0].place)}) for "
+                f"{old[0].get(column)} (line {old[0].text.lines[old[0].place]} there)"
+                for old, new in told
+                if old and new and new[0].cells[place]  # and none of a third file
+            ]
+            if shown:
+                yield (
+                    f"{later} has {len(again)} results of {first} again, and another "
+                    f"{short_repr(column)} in others: {short_list(shown, 3, show=str)}."
+                    " Corrected? Both count; to keep one, take out the other line"
+                )
+
+
+def _missing(
+    cells: Mapping[str, Measurement], others: Mapping[str, Measurement]
+) -> list[Measurement]:
+    """The measurements of a row whose value is none of some others."""
+    return [
+        each
+        for cell, each in cells.items()
+        if cell not in others and not any(cells_agree(cell, other) for other in others)
+    ]
 
 
 def _copied_notes(results: Results, pool: Pool) -> Iterator[str]:

@@ -105,7 +105,7 @@ class Results:
         point_values: `p x k` values of the outcomes there.
         beside: The same `p` measurements in messages.
         silent: Failed results of no row of the pool, in messages.
-        doubles: Results that an earlier file has too, in messages.
+        doubles: Results that an earlier file has too, without their values.
         others: All results that are of no row of the pool.
         renamed: All results of rows by their features, under keys that no row has.
         lines: The `n` measurements of rows, in messages.
@@ -126,7 +126,7 @@ class Results:
     point_values: list[list[float]] = field(default_factory=list)
     beside: list[str] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
-    doubles: list[str] = field(default_factory=list)
+    doubles: list[Measurement] = field(default_factory=list)
     others: list[Measurement] = field(default_factory=list)
     renamed: list[Measurement] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
@@ -327,8 +327,8 @@ def _has_other_key(each: Measurement, pool: Pool) -> bool:
 
 def _counted_once(
     told: Sequence[Measurement], pool: Pool
-) -> tuple[list[Measurement], list[str]]:
-    """The results, and which are left out as an earlier file has the row and value.
+) -> tuple[list[Measurement], list[Measurement]]:
+    """The results, and those left out as an earlier file has the row and value.
 
     An export may hold all results of earlier exports, and further outcomes. Repeats in
     one file are new measurements: of each row and value there are as many as in the
@@ -355,14 +355,14 @@ def _counted_once(
         if is_failure or not new.has_no_value:
             kept.append(new)
         else:
-            doubles.append(f"{each.text.place(each.place)} of {each.text.name}")
+            doubles.append(new)
     return kept, doubles
 
 
 def _sorted_out(
     texts: Sequence[TextTable],
     kept: Sequence[Measurement],
-    doubles: list[str],
+    doubles: list[Measurement],
     pool: Pool,
 ) -> Results:
     """The results by what they are of."""

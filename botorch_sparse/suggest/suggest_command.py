@@ -61,6 +61,7 @@ from botorch_sparse.suggest.selection import (
     choose,
     format_rows,
 )
+from botorch_sparse.suggest.warning_words import pool_warnings
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -143,6 +144,7 @@ def _suggest(args: argparse.Namespace) -> None:
     columns = dict.fromkeys(  # a file of both is read twice
         [
             *column_lines(pool, args.text, args.ignore, one_file=one_file),
+            *pool_warnings(pool, {*known, *excluded}),
             *result_lines(pool, results),
             *exclusion_lines(pool, out),
             *drawn_lines(chosen),

@@ -213,6 +213,13 @@ def test_columns_that_are_missing_are_named(read: Read) -> None:
         table.need(["a", "c"], "the --key")
     refused(r"'a\|b'\..* bars in the", read("a|b\n1|2\n").need, ["a"], "the --key")
     refused(r"no column 'a'.*semi", read("a;b, c\n1,2\n").need, ["a"], "the --key")
+    below = read("Instrument:,GC 7\nBy:,am\n\nid,loss\na,1\n")
+    message = r"Line 4 has 'loss': if it has the names of the columns, take out the lin"
+    refused(message, below.need, ["loss"], "the --target")
+    turned = read("id,a,b\nheat,1,2\nloss,3,4\n")
+    message = r"Line 3 has 'loss': if it has the values of all rows, exchange lines and"
+    refused(message, turned.need, ["loss"], "the --target")
+    refused(r"are 'id', 's', 'x'\.$", read("id,s,x\na,loss,1\n").need, ["loss"], "--")
 
 
 def test_what_could_steer_a_terminal_is_escaped() -> None:
@@ -257,4 +264,7 @@ def test_words_among_numbers_may_be_shifted(read: Read) -> None:
 def test_a_header_that_comes_again_is_refused(read: Read) -> None:
     refused("table.csv, line 4, has the names of the columns again", read,
             "id,x\na,1\n\nid,x\nb,2")  # fmt: skip
+    refused("table.csv, line 3, has the names of the columns again", read,
+            "id,x,y\na,1,2\nid,y,x\nb,2,3")  # fmt: skip
+    assert len(read("no,1,2\n1,2,1\n2,1,1\n")) == 2
     assert read("id\na\nid\n").columns["id"] == ["a", "id"]

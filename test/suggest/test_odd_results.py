@@ -244,6 +244,10 @@ def test_conditions_have_the_unit_of_the_column(lab: Laboratory) -> None:
     assert "'333 K', which is no number" in lab.refused("--exclude", "x>333 K")
     words = ["--ignore", "T", "--exclude", "T=25 °C"]
     assert "holds for 1 of 30 rows" in lab(*words).said
+    lab.write("pool.csv", lines("id,T (°C),x", "c{0},{0}5,{0}", NUM, 1))
+    line = lab.refused("--exclude", "T (°C)>10 °F")
+    assert "is in '°F', and column 'T (°C)' in '°C'; write the number in" in line
+    assert "holds for 2 of 30 rows" in lab("--exclude", "T (°C)>290 °C").said
 
 
 def test_conditions_on_dates(lab: Laboratory) -> None:
@@ -273,6 +277,43 @@ def test_an_export_that_rounds(lab: Laboratory) -> None:
     assert f"3 results of {later} are those of {first} with other digits" in said
     repeats = lab.write("b.csv", "id,loss|c1,67.1|c2,41|c3,57|c4,12|c5,3")
     assert "other digits" not in lab("--results", first, repeats).said
+
+
+CORRECTED = "Corrected? Both count; to keep one, take out the other line"
+
+
+@pytest.mark.parametrize(
+    ("later", "shown"),
+    [
+        (
+            "c1,48.3|c2,34.5|c3,48|c5,40.1|c4,58.3",
+            "3 results of {} again, and another 'loss' in others: "
+            "58.3 (line 6 (key 'c4')) for 64.5 (line 5 there)",
+        ),
+        ("c1,48.3|c2,34.5|c3,48.0|c4,64.5|c4,58.3", None),  # measured again
+        ("c1,48.3|c2,34.5|c4,58.3", None),  # of two values it may be chance
+        ("c1,49.3|c2,34.5|c3,48.0|c4,58.3", None),  # two of four
+        ("c1,48.3|c2,34.5|c3,48.0|c4,|c5,3", None),
+    ],
+)
+def test_a_table_that_is_exported_again_with_a_corrected_value(
+    lab: Laboratory, later: str, shown: str | None
+) -> None:
+    first = lab.write("a.csv", "id,loss|c1,48.3|c2,34.5|c3,48.0|c4,64.5")
+    again = lab.write("b.csv", f"id,loss|{later}")
+    said = lab("--results", first, again).said
+    assert (CORRECTED in said) == (shown is not None)
+    assert shown is None or f"{again} has {shown.format(first)}. {CORRECTED}" in said
+
+
+def test_a_corrected_value_of_three_tables_is_named_once(lab: Laboratory) -> None:
+    """The third has the second one's value; and an outcome is compared with itself."""
+    rows = "id,loss,dirt|c1,1,3|c2,2,3|c3,3,3|c4,{},7"
+    files = [lab.write(f"{x}.csv", rows.format(x)) for x in (64, 58)]
+    files += [lab.write("c.csv", rows.format(58) + "|c5,9,9")]
+    said = lab("--results", *files, "--constraint", "dirt<=9").said
+    assert said.count(CORRECTED) == 1
+    assert "58 (line 5 (key 'c4')) for 64 (line 5 there)" in said
 
 
 @pytest.mark.parametrize(
@@ -397,6 +438,28 @@ def test_unused_texts_of_a_few_kinds_are_shown(lab: Laboratory) -> None:
     assert (
         "m.csv: not used: 'note' ('contaminated'), 'at'." in lab("--results", told).said
     )
+
+
+@pytest.mark.parametrize(
+    ("texts", "is_said"),
+    [
+        (["brown oil", "white solid", "bath went to 60 C", "NMR clean", "dry"], True),
+        (["brown", "white", "oil", "clear", "spilled"], True),
+        (["vial 1", "vial 2", "vial 3", "vial 4", "vial 5"], False),
+        (["3.5", "failed", "4.1", "2", "7"], False),  # numbers, in most lines
+        (["scan_1.raw", "scan_2.raw", "scan_3.raw", "A-4", "A-5"], False),
+        (["Jan 3, 2026", "Jan 4, 2026", "Jan 5, 2026", "3", "May 4, 2026"], False),
+    ],
+)
+def test_the_number_of_remarks_that_are_not_read_is_said(
+    lab: Laboratory, texts: list[str], is_said: bool
+) -> None:
+    """Whether one of them has a word that warns or not."""
+    rows = [[f"c{i}", i * i % 7, cell, i] for i, cell in enumerate(texts)]
+    told = lab.write("m.csv", [["id", "loss", "note", "plate"], *rows])
+    many = " (5 different texts, not read: look through them)" * is_said
+    said = lab("--results", told).said
+    assert f"m.csv: not used: 'note'{many}, 'plate'." in said
 
 
 @pytest.mark.parametrize(

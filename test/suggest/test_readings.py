@@ -209,6 +209,27 @@ def test_a_key_with_an_end_is_meant_for_the_one_without(lab: Laboratory) -> None
     assert "Did you mean 'c1'?" in line
 
 
+def test_a_key_without_zeros_is_meant_for_the_one_with_them(lab: Laboratory) -> None:
+    """Not for C21, which is as near by its letters."""
+    lab.write("pool.csv", lines("id,x", "C0{0},{0}", 9, 1) + "|C21,30")
+    line = lab.refused("--results", lab.write("m.csv", "id,loss|C1,3"))
+    assert "Did you mean 'C01'?" in line
+
+
+def test_a_second_header_is_no_key(lab: Laboratory) -> None:
+    """It has names of columns of the results, or of the candidates."""
+    for header in ("loss,mean", "heat,mean"):
+        told = lab.write("m.csv", f"id,loss|c1,3|{header}|20,3")
+        line = lab.refused("--results", told)
+        assert f"m.csv, line 3 (key '{header[:4]}')" in line
+        assert "is the name of a column, as in a second header; take" in line
+
+
+def test_a_line_of_units_among_results(lab: Laboratory) -> None:
+    line = lab.refused("--results", lab.write("m.csv", "id,loss|,%|c1,3|c2,4"))
+    assert "line 2 (key ''), column 'id': the cell is empty, and the line looks" in line
+
+
 def test_words_of_another_encoding_are_refused(lab: Laboratory) -> None:
     """Cyrillic ones, which the encoding of Windows reads as letters with accents."""
     text = "id,solvent,x\na,\u0442\u043e\u043b\u0443\u043e\u043b,1\nb,oil,2\n"

@@ -39,13 +39,40 @@ NOT_NOW = "may say that rows are not to be measured"
         ("reaction still running", True),
         ("In progress", True),
         ("running", True),
+        ("planned", True),
         ("interim value", True),
         ("preliminary", True),
         ("vorl\u00e4ufiger Wert", True),
         ("r\u00e9action en cours", True),
         ("valeur peu fiable", True),
         ("inutilisable", True),
+        ("cancelled - out of SM", True),
+        ("not run yet", True),
+        ("value from literature", True),
+        ("HPLC injection failed", True),
+        ("flask cracked, lost half of it", True),
+        ("spilled during workup", True),
+        ("leak, no pressure", True),
+        ("Kolben geplatzt", True),
+        ("Probe versch\u00fcttet", True),
+        ("\u00e9chantillon perdu", True),
+        ("typo? check notebook", True),
+        ("stirrer bar stuck overnight", True),
+        ("septum blew off, solvent evaporated", True),
+        ("predicted value", True),
+        ("not measured", True),
+        ("to be repeated", True),
         ("brown oil", False),
+        ("solvent evaporated", False),
+        ("emulsion broken with brine", False),
+        ("vacuum broken with N2", False),
+        ("no leaks", False),
+        ("nothing lost", False),
+        ("estimated by NMR", False),
+        ("ee not measured", False),
+        ("not run under argon", False),
+        ("failed to crystallise", False),
+        ("higher than predicted", False),
         ("white solid, aqueous layer discarded", False),
         ("elutes in the void volume", False),
         ("no outlier", False),
@@ -110,9 +137,25 @@ def test_a_long_remark_is_shown_where_it_warns(lab: Laboratory) -> None:
         ("valid", "1,1,1", None),
         ("valid", "1,2,3", None),
         ("outlier score", "0.1,0.2,1", None),
+        ("estimated purity", ",98,", None),
         ("exclude", "no,no,", None),
         ("reliable", "yes,no,yes", 1),
         ("preliminary", "0,1,0", 1),
+        ("outlier", "ok,?,ok", None),
+        ("QC", "ok,fail,ok", 1),
+        ("Use", "1,0,1", 1),
+        ("use in model?", "yes,yes,no", 2),
+        ("include in evaluation", "TRUE,FALSE,TRUE", 1),
+        ("QC flag", "P,F,P", 1),
+        ("replicate OK", "y,n,y", 1),
+        ("passed", "true,false,true", 1),
+        ("aktiv", "1,1,0", 2),
+        ("weight", "1,0,1", 1),
+        ("omit", "0,1,0", 1),
+        ("gestrichen", ",x,", 1),
+        ("weight", "12,14,12", None),
+        ("use", "test,test,series", None),
+        ("sieves used", "y,n,y", None),
         ("stirred", "1,0,1", None),
         ("in stock", "1,0,1", None),
     ],
@@ -130,6 +173,12 @@ def test_flags_that_void_a_value(
         assert at in said
 
 
+def test_the_flag_of_the_best_row_is_shown_with_it(lab: Laboratory) -> None:
+    """It may be a number, and those that are no flags are not shown."""
+    told = lab.write("m.csv", "id,loss,use,plate|c1,1,0,3|c2,5,0,4|c3,2,1,5|c4,3,0,6")
+    assert "; 'use' there: '0'.\n" in lab("--results", told).said
+
+
 @pytest.mark.parametrize(
     ("column", "cells", "shown"),
     [
@@ -144,6 +193,11 @@ def test_flags_that_void_a_value(
         ("stock (g)", "5,0,2.5,1", "0"),
         ("valid", "1,0,1,1", "0"),
         ("expired", "0,1,0,0", "1"),
+        ("status", "ok,running (Max),ok,ok", "running (Max)"),
+        ("status", "ok,cancelled,ok,ok", "cancelled"),
+        ("status", "ok,done: Max,ok,ok", "done: Max"),
+        ("medium", "buffer,running buffer,gas,gas", None),
+        ("finish", "none,finished surface,none,none", None),
         ("stock solution (mL)", "5,0,2.5,1", None),
         ("type", "sample,blank,sample,control", None),
         ("group", "blocked amine,free amine,free amine,free", None),
@@ -159,7 +213,21 @@ def test_candidates_that_cannot_be_had(
     lab.write("pool.csv", [["id", "x", column], *rows])
     said = lab().said
     assert (NOT_NOW in said) == (shown is not None)
-    assert shown is None or f"pool.csv: {shown!r} of {column!r} {NOT_NOW}" in said
+    note = f"pool.csv: line 3 (key 'c1'): {shown!r} of {column!r} {NOT_NOW}"
+    assert shown is None or note in said
+
+
+def test_rows_that_cannot_be_proposed_need_no_warning(lab: Laboratory) -> None:
+    """They are measured, or excluded; and columns that are left out warn too."""
+    rows = "c1,1,done|c2,5,do not run|c3,2,|c4,9,do not run|c5,8,"
+    lab.write("pool.csv", f"id,x,note|{rows}")
+    told = lab.write("m.csv", "id,loss|c1,1|c3,3")
+    words = ["--results", told, "--ignore", "note"]
+    note = f"line 3 (key 'c2') and 1 more: 'do not run' of 'note' {NOT_NOW}"
+    assert f"note: {lab.pool}: {note}" in lab(*words).said
+    assert NOT_NOW not in lab(*words, "--exclude", "note=do not run").said
+    both = lab.write("pool.csv", "id,x,ok,loss|c1,1,yes,3|c2,5,no,4|c3,2,,|c4,3,,")
+    assert NOT_NOW not in lab("--results", both, "--ignore", "ok").said
 
 
 def test_remarks_that_are_no_feature_forbid_rows_too(lab: Laboratory) -> None:
@@ -287,6 +355,52 @@ def test_actual_values_of_a_feature(
     told = lab.write("m.csv", [["id", "loss", column], *table])
     said = lab("--results", told).said
     note = f"m.csv: column {column!r} {ACTUAL} 'heat' except in {shown}"
+    assert (ACTUAL in said) == (shown is not None) == (note in said)
+
+
+@pytest.mark.parametrize(
+    ("feature", "column", "values", "shown"),
+    [
+        ("T", "T internal", [20.4, 49.6, 70.2, 81], "line 5 (key 'c3'): 81 for 20"),
+        ("T (K)", "oil (K)", [20.4, 49.6, 70.2, 81], "line 5 (key 'c3'): 81 for 20"),
+        ("T", "oil", [20.4, 49.6, 70.2, 81], None),
+        ("T (K)", "oil (h)", [20.4, 49.6, 70.2, 81], None),
+        ("T", "T internal", [20.4, 49.6, 70.2, 21.9], None),
+        ("T", "T internal", [20.4, 53, 66, 81], None),  # most are other ones
+    ],
+)
+def test_measured_values_near_those_of_a_feature(
+    lab: Laboratory, feature: str, column: str, values: list[float], shown: str | None
+) -> None:
+    """A thermometer never shows the very numbers that were planned."""
+    lab.write("pool.csv", f"id,{feature},x|c0,20,1|c1,50,2|c2,70,4|c3,20,9|c4,60,9")
+    table = [[f"c{i}", 9 * i % 7, value] for i, value in enumerate(values)]
+    told = lab.write("m.csv", [["id", "loss", column], *table])
+    said = lab("--results", told).said
+    note = f"column {column!r} has nearly the values of {feature!r} except in {shown}."
+    assert ("the values of" in said) == (shown is not None) == (note in said)
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "shown"),
+    [
+        ("solvent used", "THF,oil,oil,thf", "line 4 (key 'c2'): oil for THF."),
+        ("found", "THF,oil,water,oil", "line 5 (key 'c3'): oil for THF."),
+        ("found", "THF,oil,oil,THF", None),  # of two kinds it may be chance
+        ("solvent used", "THF,oil,THF,", None),
+        ("solvent lot", "A1,A2,A1,B1", None),
+    ],
+)
+def test_actual_categories_of_a_feature(
+    lab: Laboratory, column: str, cells: str, shown: str | None
+) -> None:
+    water = "water" if "water" in cells else "THF"
+    pool = f"id,solvent,x|c0,THF,1|c1,oil,2|c2,{water},3|c3,THF,5|c4,gas,9"
+    lab.write("pool.csv", pool)
+    table = [[f"c{i}", 9 * i % 7, x] for i, x in enumerate(cells.split(","))]
+    told = lab.write("m.csv", [["id", "loss", column], *table])
+    said = lab("--results", told).said
+    note = f"column {column!r} {ACTUAL} 'solvent' except in {shown}"
     assert (ACTUAL in said) == (shown is not None) == (note in said)
 
 

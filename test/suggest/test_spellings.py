@@ -45,6 +45,13 @@ def test_one_category_in_two_spellings(
     assert "1 of them measured" in lab("--results", told).said
 
 
+def test_numbers_that_are_texts_are_compared_as_numbers(lab: Laboratory) -> None:
+    lab.write("pool.csv", "s,x|2,1|3,2|2,4")
+    told = lab.write("m.csv", "s,x,loss|3,2,1|2.0,9,1")
+    line = lab.refused("--results", told, "--text", "s", key=None)
+    assert f"'2.0' is '2' in {lab.pool} as a number; write it as there" in line
+
+
 def test_texts_that_differ_are_two(lab: Laboratory) -> None:
     assert spelling_form("Pd2") != spelling_form("Pd1")
     lab.write("pool.csv", "id,s|a,C\u2082|b,C1|c,\u0411|d,B")
@@ -105,6 +112,17 @@ UNITS, TOTAL = (
 EMPTY = [
     ("id,s,T|,,°C|a,x,1|b,y,2", f"line 2 (key ''), column 's': {{}}, and {UNITS}"),
     ("id,s,T,n,m|a,x,1,1,1|S,,,,3", f"line 3 (key 'S'), column 's': {{}}, and {TOTAL}"),
+    (
+        "id,s,T|S,,|a,x,1|b,y,2",
+        "line 2 (key 'S'), column 's': the line has 'S' alone, as",
+    ),
+    ("id,s,T|1,,|2,x,1|3,y,2", "line 2 (key '1'), column 's': {}, as are 1 of 3"),
+    (
+        "id,s,T|a,x,1|b,,2|c,y,1|d,,2",
+        "(by the value above it, if it means that, as cel",
+    ),
+    ("id,s,T|a,x,1|b,,2|c,x,1|d,,2", "are 2 of 4 of the column; fill it in (where ce"),
+    ("id,s,T|a,x,1|b,,2|c,y,1|d,z,2", "are 1 of 4 of the column; fill it in (where ce"),
     ("id,s,T|a,x,1|b,,2|c,x,1", "line 3 (key 'b'), column 's': {}, as are 1 of 3"),
     ("id,s,T|a,x,1|b,y,", "column 'T': {}, as are 1 of 2 of the column; fill it in"),
 ]
@@ -163,6 +181,12 @@ TWINS = [
     ("A/B", "b / a", 6, True),
     ("SPhos + Pd", "Pd/SPhos", 6, True),
     ("1/2", "2/1", 6, False),
+    ("tBuXPhos", "t-BuXPhos", 6, True),
+    ("(R)-BINAP", "R-BINAP", 6, True),
+    ("PEG 400", "PEG400", 6, True),
+    ("(+)-BINAP", "(-)-BINAP", 6, False),
+    ("PEG 4 00", "PEG 400", 6, False),
+    ("R1-1", "R11", 6, False),
     ("toluene", "tolune", 2, True),
     ("toluene", "tolune", 3, False),  # not rare
     ("toluene", "toluenes", 1, True),

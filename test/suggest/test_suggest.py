@@ -126,6 +126,7 @@ REFUSED: list[tuple[Table | None, Table | None, str, str]] = [
     # keys that a spreadsheet makes one
     (TWO_KEYS, "id,loss|1.2,3|1.1,2", "id", "line 3 (key '1.1'), column 'id': a spreadsheet"),
     (TWO_KEYS, "id,loss|1.1,2", "id", "writes '1.10', another key of {pool}, as '1.1' too; give"),
+    (TWO_KEYS, 'id,loss|"1,1",2', "id", "writes '1.10', another key of {pool}, as '1,1' too; gi"),
     (NAMED, "name,x,loss|B0,0,1", "", "m.csv, line 2, column 'name': it has 'B0', and the"),
     (NAMED, "name,x,loss|B0,0,1", "", "row 1 (line 2 of {pool}), has 'A0'; name rows by --key 'na"),
     (NAMED.replace("A", "lot 26-"), "name,x,loss|lot 26-7,3,1", "", "has 'lot 26-3'; na"),

@@ -57,6 +57,7 @@ REFUSED: list[tuple[Table | None, Table | None, str, str]] = [
         (None, None, f"--constraint {text!r}", f"--constraint: {text!r} cannot be read; write COLUMN<=NUMBER or >= in quotes")
         for text in ("gain", "gain<1", "gain=1", "<=1", "gain<=", "gain<=low", "gain<=inf", "gain<=nan", "gain<=0,05", "gain<=5%")
     ],
+    (None, None, "--constraint 'gain<=500 ppm'", "is a decimal point, and without its unit 'ppm'."),
     (None, None, "--constraint 'gain<=1.250' --decimal ,", "whose only mark is a decimal comma"),
     (None, None, "--constraint 'a<=1' --constraint 'a <= 2'", "gives 'a' two limits with <=; keep"),
     (None, None, "--constraint 'a<=1' --constraint 'a>=2'", "allows no value of 'a': it would have to be at least 2 and at most 1"),
@@ -226,7 +227,8 @@ def test_a_value_that_two_files_have_counts_once(lab: Laboratory) -> None:
     assert torch.equal(
         torch.tensor(read.values).nan_to_num(-1), torch.tensor(expected).nan_to_num(-1)
     )
-    assert read.doubles == [f"line 3 (key 'c1') of {paths[1]}"]
+    assert [m.text.place(m.place) for m in read.doubles] == ["line 3 (key 'c1')"]
+    assert read.doubles[0].text.name == str(paths[1])
     strategy = rebuild(
         Namespace(strategy="thompson", batch=3, **DEFAULTS), pool, read, []
     )

@@ -266,7 +266,8 @@ def as_points(name: str, value: object, dim: int, device: torch.device) -> Tenso
 
 
 def _reads_as_pairs(value: object) -> bool:
-    """Whether a list is sound as SciPy's bounds, a range for each of two features."""
+    """Whether a list or array is sound as SciPy's bounds, a range for each of two."""
+    value = value.tolist() if isinstance(value, np.ndarray) else value
     pairs = value if isinstance(value, list | tuple) else ()
     if len(pairs) != 2 or not all(isinstance(p, list | tuple) for p in pairs):
         return False

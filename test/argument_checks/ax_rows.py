@@ -111,6 +111,9 @@ ROWS: list[Row] = [
         ],
     ),
     *arguments(
+        ax.ArmTable.of, "ArmTable", says="cannot be read", candidates=["nofile.csv"]
+    ),
+    *arguments(
         ax.ArmTable.of,
         "ArmTable",
         says="repeats the column names.*must",

@@ -13,7 +13,12 @@ from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import RBFKernel
 from refusals import refused
 
-from botorch_sparse.acquisition import discretization_constant
+from botorch_sparse.acquisition import (
+    BatchUpperConfidenceBound,
+    discretization_constant,
+)
+from botorch_sparse.batching import FixedSize, optimize_adaptive_batch
+from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.strategies import (
     BBKB,
     SBPE,
@@ -97,8 +102,8 @@ def test_pending_points_in_other_units_are_refused() -> None:
     strategy = RandomSearch(table, batch_size=5, seed=0)
     batch = strategy.ask()
     mixed = batch.X * torch.tensor([1.0, 1.8, 1.0]) + torch.tensor([0.0, 32.0, 0.0])
-    for told in (100 * batch.X, mixed):
-        refused("in other units", strategy.tell, told, torch.zeros(5))
+    for told in (mixed, 100 * batch.X, 100 * batch.X.flip(0), batch.X[:1] + 273.15):
+        refused("in other units", strategy.tell, told, torch.zeros(len(told)))
     beside = 60 + 40 * torch.rand(5, 3, generator=torch.Generator().manual_seed(3))
     strategy.tell(beside, torch.zeros(5))
     assert len(strategy.pending_batch()) == 5
@@ -108,7 +113,8 @@ def test_pending_points_in_other_units_are_refused() -> None:
 
 def test_ranges_of_features_are_no_bounds() -> None:
     """As `scipy.optimize` has them; where it can't be told they are refused."""
-    refused("two ranges", ThompsonSampling, bounds=[(0, 1), (2, 5)])
+    for ranges in ([(0, 1), (2, 5)], np.array([[-5.0, 10.0], [0.0, 15.0]])):
+        refused("two ranges", ThompsonSampling, bounds=ranges)
     for sound in ([[0.0, 2.0], [1.0, 5.0]], [[0.0, 0.0], [1.0, 1.0]]):
         bounds = torch.tensor(sound)
         assert torch.equal(ThompsonSampling(bounds=bounds).box.bounds, bounds)
@@ -140,12 +146,11 @@ def test_a_single_candidate() -> None:
 
 
 def test_unknown_options_of_the_optimizer() -> None:
-    refused(
-        "Did you mean 'num_restarts'",
-        ThompsonSampling,
-        bounds=BOX,
-        optimizer_options={"num_restart": 3},
-    )
+    unknown, need = {"num_restart": 3}, "Did you mean 'num_restarts'"
+    refused(need, ThompsonSampling, bounds=BOX, optimizer_options=unknown)
+    acqf = BatchUpperConfidenceBound(SparseSingleTaskGP(X, X[:, :1]), beta=2.0)
+    given = {"bounds": torch.tensor([[0.0] * 3, [1.0] * 3]), "optimizer_options": unknown}
+    refused(need, optimize_adaptive_batch, acqf, FixedSize(2), **given)
 
 
 def test_many_features_of_sbpe() -> None:

@@ -378,6 +378,18 @@ def test_constant_feedback_goes_on_to_the_horizon(domain: str) -> None:
     assert are_alike(twin, other) and equal(twin.history.X, history.X)
 
 
+@pytest.mark.parametrize("domain", ["table", "box"])
+def test_feedback_of_zeros_and_ones_goes_on_to_the_horizon(domain: str) -> None:
+    place: dict[str, Any] = {"candidates": table(150)}
+    if domain == "box":
+        ends = torch.stack([torch.zeros(2), torch.ones(2)]).double()
+        place = {"candidates": None, "bounds": ends}
+    strategy = build(**place)
+    history = strategy.run(lambda X: (X[:, 0] > 0.5).double(), 60, progress=False)
+    assert len(history) == 60 and strategy.is_finished
+    assert {*history.Y.flatten().tolist()} == {0.0, 1.0}
+
+
 def test_a_row_that_fails_is_not_drawn_again() -> None:
     """Where rows come more than once, since there are fewer than points."""
     strategy = build(candidates=table(8), num_initial=2)

@@ -112,8 +112,10 @@ class PointFinder:
             known = record.number_of(beside[i]) if number < 0 else None
             numbers[i] = number if known is None else known
         unknown = [i for i, number in enumerate(numbers) if number < 0]
-        if len(unknown) == len(X) and self._domain.box is None:
-            self._refuse_other_units(X, record, trials)
+        if unknown and len(trials) and self._domain.box is None:
+            if len(unknown) == len(X):
+                self._refuse_other_units(X, record, trials)
+            self._refuse_far_points(X[unknown])
         if unknown:
             for i, near in zip(
                 unknown, self._near(X[unknown], trials, record), strict=True
@@ -186,6 +188,23 @@ class PointFinder:
                 "the domain."
             )
         return record.add_point(inside)
+
+    def _refuse_far_points(self, X: Tensor) -> None:
+        """Refuse points that are beyond the table by more than its width."""
+        low, high = self._domain.ranges.cpu()
+        X, width = X.cpu().double(), high - low
+        beyond = torch.maximum(X - high, low - X) - width
+        beyond = beyond.where(width > 0, 0.0)
+        if not bool((beyond > 0).any()):
+            return
+        i, column = divmod(int(beyond.argmax()), X.shape[-1])
+        raise InputDataError(
+            f"Got {X[i].tolist()}, which is far from the table, or in other units: "
+            f"column {column} (from 0) has {X[i, column]:.6g}, and the rows are between "
+            f"{low[column]:.6g} and {high[column]:.6g}. Tell points in the table's "
+            "units, or ids or keys. If another point is meant, tell it while no trial "
+            "is pending."
+        )
 
     def _refuse_other_units(
         self, X: Tensor, record: RunRecord, trials: PendingTrials

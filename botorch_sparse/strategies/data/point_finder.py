@@ -200,7 +200,7 @@ class PointFinder:
         i, column = divmod(int(beyond.argmax()), X.shape[-1])
         raise InputDataError(
             f"Got {X[i].tolist()}, which is far from the table, or in other units: "
-            f"column {column} (from 0) has {X[i, column]:.6g}, and the rows are between "
+            f"column {column} (from 0) has {X[i, column]:.6g}, and rows are between "
             f"{low[column]:.6g} and {high[column]:.6g}. Tell points in the table's "
             "units, or ids or keys. If another point is meant, tell it while no trial "
             "is pending."

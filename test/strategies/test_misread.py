@@ -2,6 +2,7 @@
 
 import math
 import time
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -149,8 +150,8 @@ def test_unknown_options_of_the_optimizer() -> None:
     unknown, need = {"num_restart": 3}, "Did you mean 'num_restarts'"
     refused(need, ThompsonSampling, bounds=BOX, optimizer_options=unknown)
     acqf = BatchUpperConfidenceBound(SparseSingleTaskGP(X, X[:, :1]), beta=2.0)
-    given = {"bounds": torch.tensor([[0.0] * 3, [1.0] * 3]), "optimizer_options": unknown}
-    refused(need, optimize_adaptive_batch, acqf, FixedSize(2), **given)
+    box = partial(optimize_adaptive_batch, bounds=torch.tensor([[0.0] * 3, [1.0] * 3]))
+    refused(need, box, acqf, FixedSize(2), optimizer_options=unknown)
 
 
 def test_many_features_of_sbpe() -> None:

@@ -57,7 +57,7 @@ BEST_SHARE = 0.01
 SUGGEST: dict[str, list[str]] = {
     "suggest": [],
     "random first": ["--design", "random"],
-    "thompson": ["--strategy", "thompson"],
+    "thompson": ["--strategy", "thompson", "--design", "random"],  # the first default
     "bbkb": ["--strategy", "bbkb"],
 }
 NEEDS = {"baybe": "baybe"}  # packages that a method needs

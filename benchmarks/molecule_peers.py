@@ -3,8 +3,8 @@
 A method is built from the problem and a seed, and is then asked for rows, given all
 that was evaluated so far. The Gaussian processes are BoTorch's `SingleTaskGP` with the
 Tanimoto kernel, fitted again after each batch from where the last fit ended. They have
-this library's kernel, which is quicker than others; `gauche-logei` has that of GAUCHE
-[Griffiths2023]_, on the fingerprints of all molecules of a row together.
+this library's kernel; `gauche-logei` has that of GAUCHE [Griffiths2023]_, on the
+fingerprints of all molecules of a row together.
 
 References:
     .. [Ginsbourger2010]

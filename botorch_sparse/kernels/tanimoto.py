@@ -28,8 +28,8 @@ LARGEST_SUM = 2**24
 # The share of entries above which rows are multiplied as matrices.
 DENSE = 1 / 8
 BYTE_VALUES = 256
-# Pairs of points whose similarities a fit keeps.
-MOST_KEPT = 2**22
+# Numbers that a fit keeps: similarities, and the points that they are of.
+MOST_KEPT = 2**24
 # Of so few points it pays to look for the columns in which they have an entry.
 FEW_POINTS = 8
 
@@ -124,6 +124,18 @@ class Known(NamedTuple):
     x2: Tensor
     value: Tensor
 
+    @property
+    def size(self) -> int:
+        """Numbers that are held."""
+        return self.x1.numel() + self.x2.numel() + self.value.numel()
+
+    def is_of(self, x1: Tensor, x2: Tensor) -> bool:
+        """Whether they are of these points, in their dtype and place."""
+        pairs = ((self.x1, x1), (self.x2, x2))
+        if any((a.dtype, a.device) != (b.dtype, b.device) for a, b in pairs):
+            return False
+        return all(torch.equal(a, b) for a, b in pairs)
+
 
 _KNOWN: ContextVar[list[Known] | None] = ContextVar("known similarities", default=None)
 
@@ -133,7 +145,7 @@ def similarities_kept() -> Iterator[None]:
     """Inside, similarities of points that come again are not computed again.
 
     A fit evaluates a kernel at the same points for other hyperparameters, of which
-    similarities do not know. Those of up to `MOST_KEPT` pairs of points are kept.
+    similarities do not know. The last ones are kept, `MOST_KEPT` numbers in all.
     """
     token = _KNOWN.set([])
     try:
@@ -147,16 +159,17 @@ def similarity(x1: Tensor, x2: Tensor, *, diag: bool = False) -> Tensor:
 
     Points may be bytes (uint8), as rows of a large table are; of these it is float64.
     """
-    known, num_pairs = _KNOWN.get(), x1.shape[-2] * x2.shape[-2]
-    has_gradient = x1.requires_grad or x2.requires_grad
-    if known is None or diag or has_gradient or num_pairs > MOST_KEPT:
+    known, has_gradient = _KNOWN.get(), x1.requires_grad or x2.requires_grad
+    if known is None or diag or has_gradient:
         return _similarity(x1, x2, diag)
-    for each in known:
-        if torch.equal(each.x1, x1) and torch.equal(each.x2, x2):
-            return each.value
-    value = _similarity(x1, x2, diag)
-    known.append(Known(x1.clone(), x2.clone(), value))
-    return value
+    found = next((each for each in known if each.is_of(x1, x2)), None)
+    if found is None:
+        found = Known(x1.clone(), x2.clone(), _similarity(x1, x2, diag))
+    known[:] = [each for each in known if each is not found]
+    known.append(found)
+    while sum(each.size for each in known) > MOST_KEPT:
+        del known[0]
+    return found.value.clone()
 
 
 def _similarity(x1: Tensor, x2: Tensor, diag: bool) -> Tensor:

@@ -73,6 +73,8 @@ class NystromPool:
         chunk_size: Rows embedded at a time.
         shard: Which rows of the whole table `X` are; None for all. The table's size
             decides what rounds alike.
+        screens: Whether of many candidates only those are embedded that can have the
+            largest bound. If not, `update` embeds all.
 
     Attributes:
         posterior: The posterior; None before the first.
@@ -91,6 +93,7 @@ class NystromPool:
         max_memory: int = MAX_MEMORY,
         chunk_size: int | None = None,
         shard: Shard | None = None,
+        screens: bool = True,
     ) -> None:
         validate_candidates(X)
         check_number("noise", noise, "(0, inf)")
@@ -100,6 +103,7 @@ class NystromPool:
         self.X = X
         self.noise = noise
         self.max_memory = int(max_memory)
+        self.screens = screens
         self.shard = Shard(len(X)) if shard is None else shard
         default = DEVICE_CHUNK_SIZE if self.on_device else CHUNK_SIZE
         self.chunk_size = chunk_size or default
@@ -224,7 +228,7 @@ class NystromPool:
         m, num = posterior.num_inducing, self.shard.num_rows
         embedding = Embedding.of(posterior)
         fits = m > 0 and self.fits_in_memory(m)
-        is_large = m > 0 and num * m >= SCREENED
+        is_large = self.screens and m > 0 and num * m >= SCREENED
         # Bounds take a pass over all columns, also those that were computed in vain.
         likely = self.X[:0] if is_large else self.X[self._promising]
         cross = CrossCovariance(

@@ -33,6 +33,7 @@ References:
         constrained optimization of computer models. IMS Lecture Notes 34, 1998.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Unpack
@@ -49,8 +50,9 @@ from botorch_sparse.inducing import PosteriorVarianceSampler
 from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.pools import NystromPool
 from botorch_sparse.pools.compact_rows import kernel_rows
-from botorch_sparse.posteriors.features import bordered, solve_rows
+from botorch_sparse.posteriors.features import solve_rows
 from botorch_sparse.posteriors.joint_covariance import Embedded
+from botorch_sparse.posteriors.threads import row_chunks
 from botorch_sparse.private_names import log_ei_helper
 from botorch_sparse.strategies.data.domain import FEWEST_INITIAL, Domain
 from botorch_sparse.strategies.data.outcomes import Constraint
@@ -66,7 +68,7 @@ from botorch_sparse.strategies.surrogates.table_posterior import NystromTablePos
 
 DEFAULT_BATCH_SIZE = 8
 # Points that are all inducing points, and the most inducing points of more.
-EXACT_SIZE = 1_000
+MOST_EXACT = 1_000
 # Of points that are known, in units of the feedback's variance.
 LEAST_VARIANCE = 1e-20
 # Rows that are brought up to date first; later blocks double.
@@ -86,9 +88,9 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
 
     Cost, with `A` candidates, `n` evaluations and `m` inducing points, for each
     outcome: O(n m^2 + A m^2) for each batch, and for its j-th point O(A), and O(j m)
-    for each row that is brought up to date: often some hundreds, with constraints all.
-    Memory O(A m) within `NystromPool`'s limit; beyond it the kernel is evaluated once
-    more for each of these rows.
+    for each row that is brought up to date, often some hundreds; with constraints
+    O(A m). Memory O(A m) up to 2 GiB; beyond it the kernel is evaluated at these rows
+    and the inducing points each time.
 
     Args:
         candidates: `A x d` points to choose from.
@@ -186,9 +188,13 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
             moments: Of each outcome.
             means: See `_log_improvement`.
         """
-        is_fresh = torch.zeros(len(score), dtype=torch.bool)
         only_falls = len(moments) == 1 and bool(score.max() < torch.inf)
-        size = FIRST_BLOCK if only_falls else len(score)
+        if not only_falls:
+            every = slice(None)
+            score[:] = start + self._log_improvement(moments, means, every)
+            return int(score.argmax())
+        is_fresh = torch.zeros(len(score), dtype=torch.bool)
+        size = FIRST_BLOCK
         while not is_fresh[best := int(score.argmax())]:
             stale = score.masked_fill(is_fresh, -torch.inf)
             rows = stale.topk(min(size, len(score))).indices.sort().values
@@ -207,7 +213,7 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
 
     def _moments(self) -> list["_PendingMoments | None"]:
         """For each outcome moments given what is pending; None without data."""
-        points = self.record.points(self.pending)  # some may be of an earlier table
+        points = self.record.points(self.pending)
         moments = list[_PendingMoments | None]()
         for part in self.surrogate.parts:
             view = part.view
@@ -216,22 +222,24 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
                 continue
             assert isinstance(view, NystromTablePosterior)
             moments.append(known := _PendingMoments(view.pool))
-            for point in view.source.inputs(points.to(view.pool.X.device)):
-                known.append(point.unsqueeze(0))
+            for x in view.source.inputs(points.to(view.pool.X.device)).unsqueeze(-2):
+                known.append(x, view.posterior.covariance_with_inducing(x))
         return moments
 
     def _log_improvement(
-        self, moments: list["_PendingMoments | None"], means: Tensor, rows: Tensor
+        self,
+        moments: list["_PendingMoments | None"],
+        means: Tensor,
+        rows: Tensor | slice,
     ) -> Tensor:
         """Logarithms of expected improvement, with the chance to keep limits, `q`.
 
         Args:
             moments: Of each outcome.
             means: `n x k` means at measured and pending points; NaN for unknown.
-            rows: `q` rows.
+            rows: `q` rows, or a slice of all.
         """
-        outcomes = self.record.outcomes
-        score = torch.zeros(len(rows), dtype=torch.double)
+        outcomes, score = self.record.outcomes, torch.zeros((), dtype=torch.double)
         is_feasible = outcomes.violations(means) <= 0
         for j, known in enumerate(moments):
             if known is None:
@@ -240,10 +248,12 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
             mean, sd = known.mean[rows].cpu(), known.deviation(rows).cpu()
             if isinstance(part := outcomes.parts[j], Constraint):
                 low, high = (end / scale for end in part.range)
-                score += log_prob_normal_in((low - mean) / sd, (high - mean) / sd)
+                score = score + log_prob_normal_in(
+                    (low - mean) / sd, (high - mean) / sd
+                )
             elif bool(is_feasible.any()):
                 best = means[is_feasible, j].max() / scale
-                score += sd.log() + log_ei_helper((mean - best) / sd)
+                score = score + sd.log() + log_ei_helper((mean - best) / sd)
         return score
 
     def _known_means(self) -> Tensor:
@@ -279,7 +289,11 @@ def _surrogate_of(
 ) -> Surrogate:
     """The surrogate before any data, which is exact for as many as are few."""
     surrogate = surrogate_of(domain, settings, sampler=sampler)
-    return replace(surrogate, exact_size=EXACT_SIZE, max_inducing=EXACT_SIZE)
+    view, most = surrogate.view, MOST_EXACT
+    assert isinstance(view, NystromTablePosterior)
+    pool = NystromPool(view.pool.X, max_memory=view.pool.max_memory, screens=False)
+    view = replace(view, pool=pool).blank(view.prior)
+    return replace(surrogate, view=view, exact_size=most, max_inducing=most)
 
 
 class _PendingMoments:
@@ -306,45 +320,82 @@ class _PendingMoments:
         self._pool, self._posterior = pool, pool.posterior
         self.mean, self._variance = (each.double() for each in pool.all_moments())
         self._pending = list[Tensor]()  # 1 x d each
-        self._weights = list[Tensor]()  # m x 1 each
+        self._weights = list[Tensor]()  # m x 1 each, see `append`
         self._factor = self._variance.new_empty(0, 0)  # R
+        self._u = list[Tensor]()  # of all rows; none before `deviation` of all rows
 
-    def points(self, rows: Tensor) -> Tensor:
+    def deviation(self, rows: Tensor | slice) -> Tensor:
+        """Standard deviations at `q` rows, or in a slice of all rows.
+
+        Cost: O(q j m) with `j` pending points; of all rows O(A m) for each pending
+        point that is new.
+        """
+        if isinstance(rows, Tensor):
+            C = self._in_parts(rows.split(self._chunk), 0)
+            u = [*solve_rows(self._factor, C).unbind(-1)]
+        else:
+            self._extend()
+            u = self._u
+        variance = self._variance[rows].clone()
+        for each in u:
+            variance -= each.square()
+        return variance.clamp_min(LEAST_VARIANCE).sqrt()
+
+    def _extend(self) -> None:
+        """Compute `u(x)` of all rows for the pending points that are new."""
+        first = len(self._u)
+        if first == len(self._pending):
+            return
+        C = self._in_parts(row_chunks(len(self._variance), self._chunk), first)
+        for j, c in enumerate(C.unbind(-1), first):
+            for share, before in zip(self._factor[j].tolist(), self._u, strict=False):
+                c = c - share * before
+            self._u.append(c / self._factor[j, j])
+
+    @property
+    def _chunk(self) -> int:
+        """Rows at a time."""
+        return self._posterior.chunk_size
+
+    def _in_parts(self, parts: Sequence[Tensor | slice], first: int) -> Tensor:
+        """Covariances of rows with the pending points from the first on, `q x p`."""
+        look_up = self._pool.cross_covariance
+        return torch.cat(
+            [
+                self._covariances(self._points(rows), look_up(rows), first)
+                for rows in parts
+            ]
+        )
+
+    def _points(self, rows: Tensor | slice) -> Tensor:
         """Some rows, `q x d`, as the kernel takes them."""
         return kernel_rows(self._posterior.covar_module, self._pool.X, rows)
-
-    def deviation(self, rows: Tensor) -> Tensor:
-        """Standard deviations at `q` rows. Cost: O(q j m) with `j` pending points."""
-        variance = self._variance[rows]
-        if self._pending:
-            parts = rows.split(self._posterior.chunk_size)
-            u = solve_rows(self._factor, torch.cat([*map(self._covariances, parts)]))
-            variance = variance - u.square().sum(-1)
-        return variance.clamp_min(LEAST_VARIANCE).sqrt()
 
     def append_row(self, row: int) -> None:
         """Make a row pending; see `append`."""
         rows = torch.tensor([row])
-        self._append(self.points(rows), self._pool.cross_covariance(rows))
+        self.append(self._points(rows), self._pool.cross_covariance(rows))
 
-    def append(self, point: Tensor) -> None:
-        """Make a point pending, `1 x d`. Cost: O(m^2 + j m) with `j` pending points."""
-        self._append(point, self._posterior.covariance_with_inducing(point))
-
-    def _append(self, point: Tensor, K_S: Tensor) -> None:
-        r"""The same, given `k_S(x)`.
+    def append(self, x: Tensor, K_S: Tensor) -> None:
+        r"""Make a point pending. Cost: O(m^2 + j m) with `j` pending points.
 
         The weights of `k_S(x)` in the covariance with a point are
         :math:`L^{-\top} (L_B^{-\top} w_j - \phi_j)`. `NystromPosterior.covariance`
         solves for all rows instead, at O(A m^2).
+
+        Args:
+            x: The point, `1 x d`.
+            K_S: Its covariances with the inducing points, `m x 1`.
         """
-        known = self._posterior
+        known, noise = self._posterior, self._pool.noise
         phi = known.features_from_covariance(K_S)
-        embedded = Embedded(point, phi, known.whiten(phi))
-        variance = known.moments_of(embedded).variance.clamp_min(0.0)
-        corner = (variance + self._pool.noise).unsqueeze(-1).double()
-        cross = self._covariances_of(point, K_S).mT
-        self._factor = bordered(self._factor, cross, corner)
+        embedded = Embedded(x, phi, known.whiten(phi))
+        variance = known.moments_of(embedded).variance.double()
+        z = solve_rows(self._factor, self._covariances(x, K_S, 0))
+        pivot = (variance - z.square().sum(-1)).clamp_min(0.0) + noise
+        above = torch.cat([self._factor, self._factor.new_zeros(z.shape[-1], 1)], -1)
+        below = torch.cat([z, pivot.sqrt().unsqueeze(-1)], -1)
+        self._factor = torch.cat([above, below])
         inner = torch.linalg.solve_triangular(
             known.chol_inner.mT, embedded.w.mT, upper=True
         )
@@ -352,18 +403,19 @@ class _PendingMoments:
             known.chol_inducing.mT, inner - phi.mT, upper=True
         )
         self._weights.append(weights)
-        self._pending.append(point)
+        self._pending.append(x)
 
-    def _covariances(self, rows: Tensor) -> Tensor:
-        """Posterior covariances of `q` rows with the pending points, `q x j`."""
-        return self._covariances_of(
-            self.points(rows), self._pool.cross_covariance(rows)
-        )
+    def _covariances(self, X: Tensor, K_S: Tensor, first: int) -> Tensor:
+        """Posterior covariances of points with pending ones, `q x p`.
 
-    def _covariances_of(self, X: Tensor, K_S: Tensor) -> Tensor:
-        """The same of `q x d` points, whose covariances `k_S(x)` are `m x q`."""
-        if not self._pending:
+        Args:
+            X: `q x d` points.
+            K_S: Their covariances with the inducing points, `m x q`.
+            first: The first of the pending points.
+        """
+        if first == len(self._pending):
             return self._variance.new_empty(len(X), 0)
-        pending, weights = torch.cat(self._pending), torch.cat(self._weights, dim=-1)
+        pending = torch.cat(self._pending[first:])
+        weights = torch.cat(self._weights[first:], dim=-1)
         prior = dense_covariance(self._posterior.covar_module, X, pending)
         return (prior + K_S.mT @ weights).double()

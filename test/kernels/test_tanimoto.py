@@ -207,6 +207,23 @@ def test_similarities_of_a_fit_are_computed_once(monkeypatch):
     assert len(computed) == 7
 
 
+def test_similarities_that_are_kept_have_their_dtype_and_a_limit(monkeypatch):
+    X = fingerprints("bits", 6, 40)
+    with tanimoto.similarities_kept():
+        assert similarity(X.float(), X.float()).dtype == torch.float32
+        assert similarity(X, X).dtype == torch.float64
+        similarity(X, X).zero_()  # a copy
+        assert similarity(X, X).diagonal().eq(1.0).all()
+        monkeypatch.setattr(tanimoto, "MOST_KEPT", 3 * (2 * 40 + 1))
+        sizes = []
+        for row in X:
+            similarity(row.unsqueeze(0), row.unsqueeze(0))
+            sizes.append(len(tanimoto._KNOWN.get()))
+        assert sizes[-1] == 3 == max(sizes)
+        similarity(X, X)  # more than may be kept
+        assert not tanimoto._KNOWN.get()
+
+
 def test_a_fit_does_not_compute_similarities_again(monkeypatch):
     """The optimum is that of BoTorch's fit, which does."""
     computed = []

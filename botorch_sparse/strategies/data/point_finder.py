@@ -32,7 +32,7 @@ class PointFinder:
     Exactly first: rows of the table, in the dtype of what is told, and points that were
     told or proposed before. Then within rounding (see `RowIndex`): rows of the table,
     or on a box pending points. While trials are pending, a point that is none of these
-    but near one is refused.
+    but near one, or far from the table, is refused.
 
     Args:
         domain: The table, or the box. Where a table's rows are not all here, points
@@ -190,7 +190,10 @@ class PointFinder:
         return record.add_point(inside)
 
     def _refuse_far_points(self, X: Tensor) -> None:
-        """Refuse points that are beyond the table by more than its width."""
+        """Refuse points that are beyond the table by more than its width.
+
+        Columns of one value have no width and are left out.
+        """
         low, high = self._domain.ranges.cpu()
         X, width = X.cpu().double(), high - low
         beyond = torch.maximum(X - high, low - X) - width

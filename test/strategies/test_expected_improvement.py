@@ -188,7 +188,7 @@ def test_with_limits_by_the_probability_to_keep_them(
 def test_a_limit_becomes_more_likely_to_be_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As the variance shrinks where the mean keeps it; of no objective that is known."""
+    """As the variance shrinks where the mean keeps it; no objective is known."""
     monkeypatch.setattr(expected_improvement, "FIRST_BLOCK", 1)
     other = X[:, 0] + 0.3 * X[:, 1]
     upper = float(other[TOLD].sort().values[1])

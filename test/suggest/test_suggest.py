@@ -3,6 +3,7 @@
 # ruff: noqa: E501 (a case is one line)
 
 import csv
+import errno
 import json
 import os
 import random
@@ -855,6 +856,45 @@ def test_a_reader_that_left_costs_one_line_and_no_state(
         line = lab.refused("--state", lab.state)
     assert line.endswith("error: the output was closed before all rows were written\n")
     assert not lab.state.exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_standard_output_is_named(
+    lab: Laboratory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was not written is dropped, and fails at the end no more."""
+    with open("/dev/full", "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        line = lab.refused("--state", lab.state)
+    assert "No space left on device: 'the standard output'\n" in line
+    assert not lab.state.exists()
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_full_disk_names_the_output(
+    lab: Laboratory, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    out = lab.write("next.csv", "old")
+    monkeypatch.setattr(os, call, full)
+    line = lab.refused("--output", out, "--state", lab.state)
+    assert f"No space left on device: '{out}' Not written, and still of" in line
+    assert out.read_bytes() == b"old" and not lab.state.exists()
+    assert [*lab.folder.glob(".next*")] == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_a_pipe_is_written_and_not_replaced(lab: Laboratory) -> None:
+    """Nor a device, such as /dev/null."""
+    pipe = lab.folder / "pipe.csv"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    lab("--output", pipe, "--batch", 1)
+    assert pipe.is_fifo()
+    assert os.read(reader, 10_000).startswith(b"id,heat")
+    os.close(reader)
 
 
 @pytest.mark.parametrize("name", ["pandas", "filelock"])

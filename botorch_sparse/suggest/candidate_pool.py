@@ -270,14 +270,15 @@ def read_pool(
         InputDataError: If the file or the options cannot be used.
     """
     _check_options(key, outcomes, [*as_text, *smiles], ignored, cost)
-    no_dates = {*as_text, *smiles, *ignored, *column_names(outcomes)}
+    unread = {*as_text, *smiles, *ignored, *column_names(outcomes)}
     text = read_table(
         path,
         key=key,
         decimal=decimal,
         unitless=[*as_text, *smiles],
         numeric=[] if cost is None else [cost],
-        may_be_dates=lambda column: column not in no_dates,
+        may_be_dates=lambda column: column not in unread,
+        may_have_commas=lambda column: column not in unread,
     )
     if not len(text):
         raise InputDataError(

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from itertools import combinations
+from typing import Literal
 
 import numpy as np
 
@@ -67,6 +68,10 @@ JOINED = re.compile(r"\s*[/+]\s*")
 # Categories are compared up to so many; a letter is mistyped in names of so many, once
 # in so many of the cells with the right one.
 MOST_COMPARED, LONG_NAME, RARE = 100, 5, 0.25
+# Short names of substances that differ in the order of two letters, or in one more.
+SUBSTANCES_ALIKE = frozenset(
+    "dcm dmc dce dec dme dem tea tae dipa dipea dppb dppbz".split()
+)
 # Na is sodium.
 SODIUM = "Na"
 
@@ -301,24 +306,43 @@ def _alike(one: str, two: str, counts: Mapping[str, int]) -> bool:
     parts = [sorted(JOINED.split(kind.casefold())) for kind in (one, two)]
     if parts[0] == parts[1] and any(map(str.isalpha, parts[0][0] + parts[0][-1])):
         return True
+    return _may_be_mistyped(one, two, counts)
+
+
+def _may_be_mistyped(one: str, two: str, counts: Mapping[str, int]) -> bool:
+    """Whether two differ in a letter, and one of them is rare.
+
+    Where it is in one cell, the other may be in two. Then the letters are in another
+    order, also in short names; or one is missing, in long names and in words.
+    """
     rare, usual = sorted([counts[one], counts[two]])
-    return rare <= RARE * usual and _differ_in_a_letter(one.casefold(), two.casefold())
+    names = [one.casefold(), two.casefold()]
+    slip, num = _slip(*names), sorted(map(len, names))
+    if num[0] >= LONG_NAME and rare <= RARE * usual:
+        return slip is not None
+    if rare > 1 or usual < 2 or SUBSTANCES_ALIKE.issuperset(names):
+        return False
+    is_word = num[1] >= LONG_NAME and one[1:].islower() and two[1:].islower()
+    is_missing = slip == "missing" and (is_word or num[0] >= LONG_NAME)
+    return slip == "order" or is_missing
 
 
-def _differ_in_a_letter(one: str, two: str) -> bool:
-    """Whether two long names differ in a letter, or in the order of two.
+def _slip(one: str, two: str) -> Literal["missing", "other", "order"] | None:
+    """The letter in which two names differ, or the order of two; None for more.
 
     The first letter tells methanol from ethanol; it is the same in both.
     """
     one, two = sorted([one, two], key=len)
-    if len(one) < LONG_NAME or one[0] != two[0] or one == two:
-        return False
+    if one[:1] != two[:1] or one == two:
+        return None
     start = next((i for i, x in enumerate(one) if x != two[i]), len(one))
-    for cut in (0, 1):  # a letter more, or another one
-        if one[start + cut :] == two[start + 1 :]:
-            return (two[start] + one[start : start + cut]).isalpha()
+    if one[start:] == two[start + 1 :]:
+        return "missing" if two[start].isalpha() else None
+    if one[start + 1 :] == two[start + 1 :]:
+        return "other" if (two[start] + one[start]).isalpha() else None
     pair = one[start : start + 2]
-    return pair.isalpha() and one[:start] + pair[::-1] + one[start + 2 :] == two
+    is_order = one[:start] + pair[::-1] + one[start + 2 :] == two
+    return "order" if is_order and pair.isalpha() else None
 
 
 def _unit_notes(pool: Pool, column: str) -> Iterator[str]:

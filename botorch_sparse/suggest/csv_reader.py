@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line import printable
 from botorch_sparse.command_line.csv_cells import (
+    COMMA,
     POINTED,
     check_header,
     days_of,
     floats_of,
+    has_no_value,
     is_missing,
     looks_like_date,
     looks_like_number,
@@ -37,6 +39,8 @@ MOST_SHIFTED, FEW_KINDS = 100, 12
 NAME_BREAK = re.compile(r"\s*[\r\n]\s*")
 # What may be one number with a decimal comma.
 DECIMALS = re.compile(r"-?\d+,(\d|0\d)")
+# What may be one number with commas between thousands.
+BY_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 # Spaces that do not break a line, or are narrow, are plain ones; those without width
 # are none.
 SPACES = str.maketrans(
@@ -56,6 +60,7 @@ class TextTable:
         lines: `A` numbers of the lines in which the rows begin, from 1.
         key: The column that names the rows in messages.
         decimal: The decimal mark of the file; None for a point that nobody named.
+        commas: Columns whose commas can be decimal marks alone, where nobody named one.
         units: Of columns whose cells are numbers with a unit; `columns` lack them.
         dates: Columns of dates; `columns` have days as spreadsheets count them.
         notes: How the file was read, where that is no matter of course.
@@ -74,6 +79,7 @@ class TextTable:
     lines: Sequence[int]
     key: str | None = None
     decimal: str | None = None
+    commas: Collection[str] = ()
     units: Mapping[str, str] = field(default_factory=dict)
     dates: Collection[str] = ()
     notes: Sequence[str] = ()
@@ -89,8 +95,8 @@ class TextTable:
 
     @property
     def has_commas(self) -> bool:
-        """Whether commas are decimal marks."""
-        return self.decimal == ","
+        """Whether commas are decimal marks, in some columns at least."""
+        return self.decimal == "," or bool(self.commas)
 
     def error(self, row: int, column: str, reason: str) -> InputDataError:
         """An error that names file, line, key and column, to be raised."""
@@ -175,7 +181,8 @@ class TextTable:
     def _floats(self, column: str) -> NDArray[np.float64] | None:
         """The cells of a column if all are finite numbers, with checked points."""
         values = floats_of(self.columns[column])
-        for row in range(len(self) if self.has_commas and values is not None else 0):
+        is_checked = self.decimal == "," and values is not None
+        for row in range(len(self) if is_checked else 0):
             self.check_point(row, column)
         return values
 
@@ -269,7 +276,7 @@ class TextTable:
 
     def check_point(self, row: int, column: str) -> None:
         """Check that a point separates no thousands, where commas are decimal marks."""
-        if not self.has_commas or "." not in self.columns[column][row]:
+        if self.decimal != "," or "." not in self.columns[column][row]:
             return
         typed = self.typed[column].iat[row].strip()
         typed = without_unit(typed) if column in self.units else typed
@@ -290,6 +297,7 @@ def read_table(
     unitless: Collection[str] = (),
     numeric: Collection[str] = (),
     may_be_dates: Callable[[str], bool] = lambda column: True,
+    may_have_commas: Callable[[str], bool] = lambda column: False,
 ) -> TextTable:
     """Read a CSV file, gzip or plain, or .xlsx, with pandas; blank lines are left out.
 
@@ -301,7 +309,8 @@ def read_table(
     An empty file has no columns. Cells of the key keep their decimal marks. A column
     whose numbers have the same unit, which most cells have, or some of a `numeric` one,
     has the numbers alone, but for those that are `unitless`. A column whose cells are
-    dates has days, if it `may_be_dates`.
+    dates has days, if it `may_be_dates`. Where no `decimal` mark is named, commas are
+    decimal marks in a column that `may_have_commas`, if none can separate thousands.
 
     Raises:
         InputDataError: If the file cannot be read, has no header row, repeats or leaves
@@ -327,7 +336,7 @@ def read_table(
     places = {label: place for place, label in enumerate(header) if label}
     typed = frame[has_cells].iloc[1:][list(places.values())].fillna("")
     columns = {label: trimmed[p].tolist()[1:] for label, p in places.items()}
-    units, dates = dict[str, str](), list[str]()
+    units, dates, commas = dict[str, str](), list[str](), list[str]()
     for label in [label for label in columns if label != key]:
         cells = columns[label] = list(map(with_minus, columns[label]))
         has_unit, is_numeric = label not in unitless, label in numeric
@@ -337,7 +346,10 @@ def read_table(
         elif may_be_dates(label) and (days := days_of(cells)) is not None:
             dates.append(label)
             columns[label] = days
-        if decimal == ",":
+        is_open = decimal is None and may_have_commas(label)
+        if is_open and _has_decimal_commas(columns[label], is_numeric):
+            commas.append(label)
+        if decimal == "," or label in commas:
             columns[label] = list(map(with_point, columns[label]))
     return TextTable(
         name,
@@ -346,6 +358,7 @@ def read_table(
         typed.index.tolist(),
         key if key in columns else None,
         decimal=decimal,
+        commas=commas,
         units=units,
         dates=dates,
         notes=records.notes,
@@ -369,6 +382,28 @@ def read_table(
         is_workbook=not records.separator,
         sheets=records.sheets,
     )
+
+
+def _has_decimal_commas(cells: Sequence[str], is_numeric: bool) -> bool:
+    """Whether numbers of a column have commas, none of which can separate thousands.
+
+    Args:
+        cells: Its cells, without units.
+        is_numeric: Whether all cells have to be numbers; else words make it text.
+    """
+    if not any("," in cell for cell in cells):
+        return False
+    known = {cell for cell in cells if not has_no_value(cell)}
+    numbers = {cell for cell in known if looks_like_number(cell)}
+    marked = {cell for cell in numbers if "," in cell}
+    is_clear = all(
+        COMMA.fullmatch(cell) and not BY_THOUSANDS.fullmatch(cell) for cell in marked
+    )
+    are_whole = all(
+        number(cell) is not None and "." not in cell for cell in numbers - marked
+    )
+    is_text = numbers != known and not is_numeric
+    return bool(marked) and is_clear and are_whole and not is_text
 
 
 def _empty_lines(has_cells: "pd.Series[bool]") -> Iterator[str]:

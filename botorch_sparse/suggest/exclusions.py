@@ -20,6 +20,7 @@ from botorch_sparse.command_line.csv_cells import (
     without_unit,
 )
 from botorch_sparse.suggest.candidate_pool import Pool
+from botorch_sparse.suggest.csv_reader import BY_THOUSANDS
 from botorch_sparse.suggest.written_numbers import named_unit
 
 MARK = re.compile(r"<=|>=|!=|=|<|>")
@@ -111,7 +112,8 @@ def _value(pool: Pool, column: str, text: str, what: str, decimal: str | None) -
     if is_date and (days := days_of([text])) is not None:
         return float(days[0])
     cell = with_minus(without_unit(text) if own else text)
-    value = number(with_point(cell) if decimal == "," else cell)
+    is_clear = column in pool.text.commas and not BY_THOUSANDS.fullmatch(cell)
+    value = number(with_point(cell) if decimal == "," or is_clear else cell)
     if value is None:
         kinds = ("dates", "date; write it as 2026-01-31")
         kind, other = kinds if is_date else ("numbers", "number")

@@ -24,6 +24,8 @@ from botorch_sparse.suggest.outcome_options import Outcome
 # of these.
 APART_SHARE = 0.1
 APART = 3.0
+# Of fewer values than these one or two may be far above the rest, by such a factor.
+MANY_VALUES, FAR_ABOVE = 20, 20.0
 # Numbers that instruments and people write where there is no value. One of them may be
 # a yield: it needs a gap to the others, in the range of these.
 PER_CENT, LEAST_GAP = 99.0, 0.25
@@ -51,32 +53,47 @@ BY_CHANCE = 100
 def values_apart(values: Sequence[float]) -> list[int]:
     """Places of the values that lie far from all others, ascending.
 
-    At either end the sorted values are cut at the widest gap with at most a tenth of
-    them beyond it. Those beyond lie apart if the gap is three times the range of the
-    others. A placeholder such as -999 lies apart where it is the least or the greatest
-    value; 99 if it is not close to the others.
+    Placeholders such as -999 are looked for first. At either end the other sorted
+    values are cut at the widest gap with at most a tenth of them beyond it. Those
+    beyond lie apart if the gap is three times the range of the others. Of fewer than 20
+    values the greatest one or two lie apart if they are above 100, differ, and are many
+    times as large as at least three others, which are positive.
 
     Args:
         values: Any numbers; NaN for none. Cost: O(n log n).
     """
     y = np.asarray(values, dtype=np.float64)
-    known = np.flatnonzero(np.isfinite(y))
-    if len(known) <= FEW_VALUES:
-        return []
+    found = [*_placeholders(y)]
+    is_left = np.isfinite(y)
+    is_left[found] = False
+    known = np.flatnonzero(is_left)
     order = known[y[known].argsort(kind="stable")]
-    found = {*_tail(y, order), *_tail(-y, order[::-1])}
-    for place in (order[0], order[-1]):
-        others = y[known][y[known] != y[place]]
-        is_end = len(known) - len(others) <= APART_SHARE * len(known) + 1
-        if abs(y[place]) in PLACEHOLDERS and len(others) and is_end:
-            gap = np.abs(others - y[place]).min()
-            if y[place] != PER_CENT or gap > LEAST_GAP * np.ptp(others):
-                found |= {*np.flatnonzero(y == y[place])}
-    return sorted(map(int, found))
+    tails = {*_tail(y, order), *_tail(-y, order[::-1]), *_greatest(y, order)}
+    return sorted({*found, *tails})
+
+
+def _placeholders(y: NDArray[np.float64]) -> Iterator[int]:
+    """Places of the least or the greatest value, if it stands for no value.
+
+    It may repeat if it alone is below 0, or if it is further from the others than these
+    are from 0. Else it is rare, and 99 is not close to the others.
+    """
+    known = y[np.isfinite(y)]
+    others = known[~np.isin(np.abs(known), [*PLACEHOLDERS])]
+    for end in np.unique(known)[[0, -1]].tolist() if len(others) else ():
+        gap, num = np.abs(others - end).min(), int((known == end).sum())
+        is_rare = num <= APART_SHARE * len(known) + 1 and len(known) > FEW_VALUES
+        is_far = end != PER_CENT or gap > LEAST_GAP * np.ptp(others)
+        is_alone = end < 0 <= others.min() or gap > np.abs(others).max()
+        is_clear = is_alone and end != PER_CENT
+        if abs(end) in PLACEHOLDERS and (is_clear or (is_rare and is_far)):
+            yield from np.flatnonzero(y == end).tolist()
 
 
 def _tail(y: NDArray[np.float64], order: NDArray[np.intp]) -> list[int]:
     """Places of the greatest values, in ascending order given, that lie apart."""
+    if len(order) <= FEW_VALUES:
+        return []
     ordered = y[order]
     most = max(1, int(APART_SHARE * len(order)))
     gaps = np.diff(ordered[-most - 1 :])
@@ -84,6 +101,23 @@ def _tail(y: NDArray[np.float64], order: NDArray[np.intp]) -> list[int]:
     others = ordered[cut - 1] - ordered[0]
     is_apart = others > 0 and gaps.max() > APART * others
     return [int(place) for place in order[cut:]] if is_apart else []
+
+
+def _greatest(y: NDArray[np.float64], order: NDArray[np.intp]) -> list[int]:
+    """Places of the greatest one or two of few values, if these lie far above the rest.
+
+    The factor between them and the rest is above 20, and above the square of the factor
+    within the rest: values over many powers of ten are as far from each other.
+    """
+    ordered = y[order]
+    for num in (1, 2) if len(order) < MANY_VALUES else ():
+        rest, far = ordered[:-num], ordered[-num:]
+        if len(rest) < ENOUGH_OF_A_KIND or rest[0] <= 0 or len({*far}) < num:
+            continue
+        within, above = rest[-1] / rest[0], far[0] / rest[-1]
+        if far[0] > 100 and within > 1 and above > max(FAR_ABOVE, within**2):
+            return order[-num:].tolist()
+    return []
 
 
 def repeats_apart(
@@ -235,7 +269,8 @@ def _pattern_notes(
             f"({line_of(first)}) to {values[last]:.6g} ({line_of(last)}), as a "
             f"spreadsheet fills cells down. {advice}; correct them if it did"
         )
-    for limit in values_at_limit(points, values):
+    apart = {values[place] for place in values_apart(values)}  # which are named
+    for limit in (x for x in values_at_limit(points, values) if x not in apart):
         num = sum(value == limit for value in values)
         yield (
             f"{column} is {limit:.6g} in {num} results, and the others differ: the "

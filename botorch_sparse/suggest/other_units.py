@@ -79,8 +79,9 @@ def fractions_among(values: Sequence[float]) -> list[int]:
 
     The positive values fall into two groups by a gap of ten times: from 0 to 1, and
     from 1 to 100. As per cents the lower ones would lie among the upper ones, give or
-    take a factor of two. Most have a second decimal, which per cents close to 0 rarely
-    have. A single one has more decimals than each of the others.
+    take a factor of two. Half of them have a second decimal, which per cents close to 0
+    rarely have, and 0.70 as a number has not. A single one has more decimals than each
+    of the others.
     """
     y = np.asarray(values, dtype=np.float64)
     known = np.flatnonzero(y > 0)
@@ -103,12 +104,12 @@ def fractions_among(values: Sequence[float]) -> list[int]:
 
 
 def _are_finer(low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
-    """Whether most of several numbers have two decimals, or one has more than all."""
+    """Whether half of several numbers have two decimals, or one has more than all."""
     if len(low) == 1:
         decimals = max(map(_num_decimals, high))
         return _num_decimals(low[0]) > decimals
     is_fine = ~np.isclose(10 * low, np.round(10 * low), rtol=0, atol=1e-9)
-    return bool(2 * is_fine.sum() > len(low))
+    return bool(2 * is_fine.sum() >= len(low))
 
 
 def _num_decimals(value: float) -> int:

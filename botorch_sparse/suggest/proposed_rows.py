@@ -93,9 +93,18 @@ def write_proposed(
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it is the old one or the new one at any moment.
 
-    The new one is written beside it. A link stays one, and its file is written.
+    The new one is written beside it. A link stays one, and its file is written. Pipes
+    and devices stay too.
     """
-    target = path.resolve()
+    with named_errors(str(path)):
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+        else:
+            _replace(path.resolve(), content)
+
+
+def _replace(target: Path, content: bytes) -> None:
+    """Put a new file in the place of another one, or of none."""
     new = target.with_name(f".{target.name}.new")
     try:
         with open(new, "wb") as file:
@@ -103,10 +112,19 @@ def write_whole(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(new, target)
-    except BaseException as error:
+    except BaseException:
         new.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno and error.filename is None:
-            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+
+
+@contextmanager
+def named_errors(name: str) -> Iterator[None]:
+    """Name a file in errors of the system that do not, as where a disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno and error.filename is None:
+            raise OSError(error.errno, error.strerror, name) from error
         raise
 
 

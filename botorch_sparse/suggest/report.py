@@ -93,8 +93,7 @@ def _read_lines(pool: Pool, ignored: Collection[str]) -> Iterator[str]:
     if pool.key is not None:
         yield f"read: {short_repr(pool.key)}: names the rows (--key)."
     if pool.cost is not None and pool.cost_column is not None:
-        unit = pool.text.units.get(pool.cost_column)
-        what = _range(pool.cost.tolist(), unit, "in all rows")
+        what = _range(pool.cost.tolist(), pool.cost_column, [pool.text], "in all rows")
         yield f"read: {short_repr(pool.cost_column)}: the cost, {what}."
     for column in [*pool.features][:MAX_COLUMNS]:
         yield f"read: {short_repr(column)}: {_what_was_read(pool, column)}."
@@ -136,16 +135,20 @@ def _what_was_read(pool: Pool, column: str) -> str:
     if column in text.dates:
         first, last = text.typed[column].iloc[[values.argmin(), values.argmax()]]
         return f"dates from {first.strip()} to {last.strip()}, as days"
-    return _range(values.tolist(), text.units.get(column), "in all rows")
+    return _range(values.tolist(), column, [text], "in all rows")
 
 
-def _range(values: Sequence[float], unit: str | None, all_rows: str) -> str:
-    """The range of some numbers, with their unit."""
+def _range(
+    values: Sequence[float], column: str, texts: Sequence[TextTable], all_rows: str
+) -> str:
+    """The range of the numbers in a column of some files, with their unit."""
     low, high = np.nanmin(values), np.nanmax(values)
-    unit = "" if unit is None else f" {unit}"
+    units = [f" {text.units[column]}" for text in texts if column in text.units]
+    unit = next(iter(units), "")
+    marks = " (commas are decimal marks)" * any(column in x.commas for x in texts)
     if low < high:
-        return f"numbers from {low:.6g} to {high:.6g}{unit}"
-    return f"the number {low:.6g}{unit} {all_rows}"
+        return f"numbers from {low:.6g} to {high:.6g}{unit}{marks}"
+    return f"the number {low:.6g}{unit} {all_rows}{marks}"
 
 
 def result_lines(pool: Pool, results: Results) -> Iterator[str]:
@@ -168,9 +171,8 @@ def result_lines(pool: Pool, results: Results) -> Iterator[str]:
     for column, outcome, each in zip(
         pool.outcome_columns, pool.outcomes, values.T, strict=bool(len(values))
     ):
-        units = [text.units[column] for text in texts if column in text.units]
         if num := int(np.isfinite(each).sum()):
-            what = _range(each.tolist(), next(iter(units), None), "in all of them")
+            what = _range(each.tolist(), column, texts, "in all of them")
             kind = f"the {kind_of(outcome)}, in {num} result{'s' * (num > 1)}"
             yield f"read: {short_repr(column)}: {kind}, {what}; {_wanted(outcome)}."
         at = lines.__getitem__

@@ -39,6 +39,7 @@ from botorch_sparse.suggest.result_checks import (
 from botorch_sparse.suggest.written_numbers import (
     check_marks,
     check_one_unit,
+    check_points_beside_commas,
     check_units,
     check_units_in_all,
 )
@@ -188,6 +189,9 @@ def read_results(
     """
     texts: list[TextTable] = []
     given: list[Measurement] = []
+    of_pool = [name for name in pool.features if name not in pool.categories]
+    of_pool += [pool.cost_column or ""]
+    numbers = [*of_pool, *pool.outcome_columns]
     for path in paths:
         if not path.exists():
             raise InputDataError(
@@ -203,6 +207,7 @@ def read_results(
             unitless=unitless,
             numeric=pool.outcome_columns,
             may_be_dates=pool.text.dates.__contains__,
+            may_have_commas=numbers.__contains__,
         )
         check_units(text, [pool.text, *texts], [*pool.features, *pool.outcome_columns])
         if pool.key is not None:
@@ -214,6 +219,7 @@ def read_results(
             is_one_file = candidates is not None and path.samefile(candidates)
             given += _measurements(texts[-1], pool, is_one_file, skip_empty)
     check_units_in_all(texts, pool.outcome_columns)
+    check_points_beside_commas([(pool.text, of_pool), *((x, numbers) for x in texts)])
     told = _with_values(given, pool, waiting)
     kept, doubles = _counted_once(told, pool)
     return _sorted_out(texts, kept, doubles, pool)

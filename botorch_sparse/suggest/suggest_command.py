@@ -40,6 +40,7 @@ from botorch_sparse.suggest.outcome_options import add_outcome_options, outcomes
 from botorch_sparse.suggest.proposed_rows import (
     ProposedRows,
     locked,
+    named_errors,
     read_proposed,
     without_results,
     write_proposed,
@@ -86,7 +87,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         say("Interrupted; nothing was written.")
         raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         parser.error("the output was closed before all rows were written")
     except (BotorchError, OSError) as error:
         parser.error(f"{error}{_of_earlier_call(old)}")
@@ -175,8 +175,13 @@ def _write(text: str, path: Path | None) -> None:
     content = text.encode("utf-8" if text.isascii() else "utf-8-sig")
     if path is not None:
         return write_whole(path, content)
-    sys.stdout.buffer.write(content)
-    sys.stdout.buffer.flush()
+    with named_errors("the standard output"):
+        try:
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()
+        except OSError:  # what is left would fail again at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise
 
 
 def _check_names(pool: Pool, ignored: Collection[str]) -> None:

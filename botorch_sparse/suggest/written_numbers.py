@@ -93,6 +93,32 @@ def check_marks(text: TextTable, column: str) -> None:
         raise text.error(row, column, reason)
 
 
+def check_points_beside_commas(
+    files: Sequence[tuple[TextTable, Sequence[str]]],
+) -> None:
+    """Check that no points can separate thousands where other columns have commas.
+
+    Args:
+        files: Each of them, and its columns of numbers.
+    """
+    commas = [(text, column) for text, _ in files for column in text.commas]
+    pairs = [(text, column) for text, columns in files for column in columns]
+    for text, column in pairs if commas else ():
+        if text.is_workbook:
+            continue
+        cells = _bare(text, column) if column in text.columns else []
+        pointed = [row for row, cell in enumerate(cells) if has_point(cell)]
+        if pointed and all(POINTED.fullmatch(cells[row]) for row in pointed):
+            (other, name), cell = commas[0], cells[pointed[0]]
+            reason = (
+                f"the point in {short_repr(cell)} may separate thousands, as commas "
+                f"are decimal marks in column {short_repr(name)} of {other.name}; "
+                f"write {cell.replace('.', '')}, or if it is a decimal mark "
+                f"{cell.replace('.', ',')}, and call with --decimal ','."
+            )
+            raise text.error(pointed[0], column, reason)
+
+
 def _check_no_points(text: TextTable, column: str) -> None:
     """Check that numbers of a column have commas alone as decimal marks."""
     cells = _bare(text, column)

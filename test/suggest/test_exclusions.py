@@ -93,6 +93,10 @@ def test_decimal_commas(lab: Laboratory) -> None:
     lab.write("pool.csv", "id;x|a;0,5|b;1,5|c;2,5")
     rows = lab("--decimal", ",", "--exclude", "x>=1,5").ids
     assert rows == ["a"]
+    # Without the option as the cells of the column, but for what may be thousands.
+    for value in ("1,5", "1.5"):
+        assert lab("--exclude", f"x>={value}").ids == ["a"]
+    assert "'1,500', which is no number" in lab.refused("--exclude", "x>=1,500")
 
 
 def test_names_of_columns_may_hold_marks(lab: Laboratory) -> None:

@@ -93,6 +93,8 @@ FRACTIONS = [
     ([45, 62, 0.13, 88], []),  # 13 per cent are below all others
     ([45, 62, 0.71, 0.55, 88], [2, 3]),
     ([*CENTS, 0.5, 0.4], []),  # and so may those with a decimal
+    ([40, 50, 0.44, 61, 62, 0.7], [2, 5]),  # of 0.70
+    ([40, 50, 0.44, 61, 62, 0.7, 0.5], []),
     ([*CENTS, 0.04, 0.05], []),  # 4 and 5 per cent are below all others
     ([*CENTS, 0.48, 0.438, 3.0], []),  # the gap is less than ten times
     ([*CENTS, 0.48, 0.438, 120.0], []),

@@ -1,11 +1,14 @@
 """What people's files hold is read as they mean it, or named by line."""
 
 import io
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 from laboratory import NUM, Laboratory, lines, measured
+from numpy.typing import NDArray
 
 pytest.importorskip("pandas")
 pytest.importorskip("openpyxl")
@@ -158,14 +161,66 @@ APART = [
     ([*NORMAL, float("nan"), 6740.0], [11]),
     ([5.0] * 20 + [7.0], []),
     ([0.0, 1.0] * 10, []),
-    ([1.0, 2.0, 3.0, 4.0, 1000.0], []),  # too few
     ([10.0**k for k in range(8)] * 10, []),
+    # Placeholders among few values, and those that repeat.
+    ([40.0, 55.0, -999.0, 95.0], [2]),
+    ([45.0, -9999.0], [1]),
+    ([45.0, 9999.0], [1]),
+    ([-99.0, 45.0, 71.0], [0]),
+    ([4000.0, 5500.0, -999.0, 9500.0], [2]),
+    ([-4000.0, 5500.0, -999.0, 9500.0], []),
+    ([-4000.0, -999.0, 1500.0], []),
+    ([700.0, 999.0, 850.0], []),
+    ([45.0, 62.0, 99.0], []),
+    ([5.0, 6.0, 99.0, 99.0, 99.0], []),
+    ([*NORMAL[:8], -999.0, -999.0], [8, 9]),
+    ([*NORMAL, *[-999.0] * 6], [10, 11, 12, 13, 14, 15]),
+    ([*NORMAL, *[9999.0] * 3], [10, 11, 12]),
+    ([-999.0, 40.0, 55.0, 6740.0, 95.0], [0, 3]),
+    ([-999.0, 40.0, 9999.0, 55.0], [0, 2]),
+    ([999.0, 999.0], []),
+    ([], []),
+    # Far above a few others.
+    ([40.0, 55.0, 6740.0, 95.0], [2]),
+    ([40.0, 55.0, 61.0, 95.0, 6740.0], [4]),
+    ([1.0, 2.0, 3.0, 4.0, 1000.0], [4]),
+    ([40.0, 6740.0, 95.0], []),  # beside two values
+    ([*NORMAL[:8], 6740.0, 6800.0], [8, 9]),
+    ([6800.0, 40.0, 55.0, 6740.0, 95.0], [0, 3]),
+    ([*NORMAL[:8], 6740.0, 6740.0], []),  # as levels of a design
+    ([*NORMAL[:8], 6740.0, 6800.0, 7100.0], []),
+    ([40.0, 55.0, 95.0, 1850.0], []),  # less than 20 times
+    ([40.0, 55.0, 95.0, 1950.0], [3]),
+    ([0.1, 0.2, 0.15, 45.0], []),  # a yield beside failures
+    ([95.1, 95.3, 95.2, 2.0], []),
+    ([40.0, 40.0, 40.0, 6740.0], []),
+    ([0.0, 55.0, 95.0, 6740.0], []),
+    ([1.0, 10.0, 100.0, 1000.0], []),  # over decades
+    ([1.0, 10.0, 100.0, 9000.0], []),
+    ([5.0, 55.0, 95.0, 6740.0], []),
 ]
 
 
 @pytest.mark.parametrize(("values", "expected"), APART)
 def test_values_far_from_all_others(values: list[float], expected: list[int]) -> None:
     assert values_apart(values) == expected
+
+
+SPREADS: dict[str, Callable[[np.random.Generator, int], NDArray[np.float64]]] = {
+    "lognormal": lambda g, num: np.exp(g.normal(5, 1, num)),
+    "exponential": lambda g, num: g.exponential(500, num),
+    "two decades": lambda g, num: 10 ** g.uniform(1, 3, num),
+    "yields": lambda g, num: 100 * g.beta(0.4, 1, num),
+}
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize("num", [4, 5])
+def test_few_values_are_rarely_far_by_chance(spread: str, num: int) -> None:
+    """At most in 3% of 500 samples."""
+    g = np.random.default_rng(0)
+    found = [values_apart(SPREADS[spread](g, num).tolist()) for _ in range(500)]
+    assert sum(map(bool, found)) <= 15
 
 
 def test_repeats_that_differ_by_far_too_much() -> None:
@@ -193,6 +248,20 @@ def test_odd_values_are_named_by_line_and_taken(lab: Laboratory) -> None:
         "pool.csv: 'x' has values far from all others, which are from 0" in answer.said
     )
     assert "4000 (line 32 (key 'd'))" in answer.said
+
+
+def test_odd_values_of_few_results_are_named(lab: Laboratory) -> None:
+    told = lab.write("m.csv", "id,loss|c1,40|c2,55|c3,-999|c4,95|c5,6740")
+    said = lab("--results", told).said
+    assert "which are from 40 to 95: -999 (line 4 (key 'c3')), 6740 (line 6" in said
+
+
+def test_a_placeholder_is_named_once(lab: Laboratory) -> None:
+    """Not as the limit of an instrument too."""
+    cells = [40, 55, 61, 95, 71, 88, -999, -999, -999]
+    told = [["id", "loss"], *([f"c{i}", cell] for i, cell in enumerate(cells))]
+    said = lab("--results", lab.write("m.csv", told)).said
+    assert "-999 (line 8 (key 'c6'))" in said and "an instrument" not in said
 
 
 def test_a_row_that_is_gone_needs_its_features(lab: Laboratory) -> None:

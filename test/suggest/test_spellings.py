@@ -198,6 +198,40 @@ TWINS = [
     ("ligand A1", "ligand A2", 1, False),
     ("dppe", "dppf", 1, False),  # short
 ]
+# Two categories, in how many rows each is beside three others, and if they may be one.
+FEW_TWINS = [
+    ("water", "watr", 2, 1, True),
+    ("Water", "Watr", 5, 1, True),
+    ("water", "watr", 1, 1, False),
+    ("water", "watr", 2, 2, False),
+    ("water", "wter", 2, 1, True),
+    ("water", "wafer", 2, 1, False),  # another letter
+    ("toluene", "tolune", 2, 1, True),
+    ("DMF", "DFM", 2, 1, True),
+    ("DMF", "DFM", 5, 1, True),
+    ("DMF", "DFM", 1, 1, False),
+    ("DMF", "DFM", 3, 3, False),
+    ("DCM", "DMC", 2, 1, False),  # dichloromethane, dimethyl carbonate
+    ("DCM", "dmc", 2, 1, False),
+    ("DMC", "DCM", 5, 1, False),
+    ("DIPEA", "DIPA", 2, 1, False),
+    ("dppbz", "dppb", 2, 1, False),
+    ("THF", "DMF", 2, 1, False),
+    ("THF", "TFH", 2, 1, True),
+    ("EtOH", "MeOH", 2, 1, False),
+    ("DMSO", "DMS", 2, 1, False),
+    ("DMA", "DMAc", 2, 1, False),
+    ("Pd", "Pt", 2, 1, False),
+    ("Co", "oC", 2, 1, False),
+    ("L1", "L2", 2, 1, False),
+    ("A12", "A21", 2, 1, False),
+    ("AB1", "AB2", 2, 1, False),
+    ("cat A", "cat B", 2, 1, False),
+    ("ligand A", "ligand B", 2, 1, False),
+    ("hexane", "hexene", 2, 1, False),
+    ("HATU", "HBTU", 2, 1, False),
+    ("K2CO3", "KCO3", 2, 1, False),
+]
 
 
 @pytest.mark.parametrize(("one", "two", "num", "is_noted"), TWINS)
@@ -209,6 +243,17 @@ def test_categories_that_may_be_one(
     note = f"column 's' has '{two}' and '{one}', which are taken as two"
     assert (note in lab().said) == is_noted
     assert note not in lab("--text", "s").said
+
+
+@pytest.mark.parametrize(("one", "two", "num", "rare", "is_noted"), FEW_TWINS)
+def test_categories_of_few_rows_that_may_be_one(
+    lab: Laboratory, one: str, two: str, num: int, rare: int, is_noted: bool
+) -> None:
+    kinds = [one] * num + [two] * rare + ["oil", "gas", "air"]
+    cells = [[f"c{i}", i * i, kind] for i, kind in enumerate(kinds)]
+    lab.write("pool.csv", [["id", "x", "s"], *cells])
+    note = f"column 's' has '{one}' and '{two}', which are taken as two"
+    assert (note in lab().said) == is_noted
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 # ruff: noqa: E501 (a case is one line)
 
 import csv
+import errno
 import json
 import os
 import random
@@ -64,7 +65,7 @@ REFUSED: list[tuple[Table | None, Table | None, str, str]] = [
     ("name,heat|a,1|", None, "id", "has no column 'id', the --key; its columns are"),
     ("id;heat, C|a;1,5|", None, "id", "no column 'id', the --key; its columns are 'id;"),
     ("id;heat, C|a;1,5|", None, "id", "There are semicolons in the names of columns: if"),
-    ("id;heat|a;1,5|b;2,5|", None, "id", "column 'heat': '1,5' is no number, but"),
+    ("id;heat|a;1,5|b;2,500|", None, "id", "column 'heat': '1,5' is no number, but"),
     ("id|a|", None, "id", "pool.csv: Got 0 columns besides the key"),
     ("id,loss|a,1|", None, "id", "pool.csv: Got 0 columns besides the key"),
     ("id,reason|a,1|", None, "id", "has a column 'reason', which the output adds; ren"),
@@ -168,8 +169,8 @@ REFUSED: list[tuple[Table | None, Table | None, str, str]] = [
     (X3, "id,loss|a,", "id", "may be empty with that --state: they wait on. If the measureme"),
     (X3, "id,loss|a,", "id", "write failed, or call with --skip-empty for all"),
     # decimal marks
-    ("id;x|a;1,5|b;2,5", None, "id", "column 'x': '1,5' is no number, but most"),
-    ("id;x|a;1,5|b;2,5", None, "id", "--decimal ',' reads all commas as decimal ones"),
+    ("id;x|a;1,5|b;2,500", None, "id", "column 'x': '1,5' is no number, but most"),
+    ("id;x|a;1,5|b;2,500", None, "id", "--decimal ',' reads all commas as decimal ones"),
     ("id;x|a;1,5|b;1.037", None, "id --decimal ,", "column 'x': with --decimal ',' the point"),
     ("id;x|a;1,5|b;1.037", None, "id --decimal ,", "write 1037 or 1,037, whichever it is"),
     ("id;x|a;1,5|b;2", "id;loss|a;1.037", "id --decimal ,", "column 'loss': with --decimal"),
@@ -855,6 +856,45 @@ def test_a_reader_that_left_costs_one_line_and_no_state(
         line = lab.refused("--state", lab.state)
     assert line.endswith("error: the output was closed before all rows were written\n")
     assert not lab.state.exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_standard_output_is_named(
+    lab: Laboratory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was not written is dropped, and fails at the end no more."""
+    with open("/dev/full", "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        line = lab.refused("--state", lab.state)
+    assert "No space left on device: 'the standard output'\n" in line
+    assert not lab.state.exists()
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_full_disk_names_the_output(
+    lab: Laboratory, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    out = lab.write("next.csv", "old")
+    monkeypatch.setattr(os, call, full)
+    line = lab.refused("--output", out, "--state", lab.state)
+    assert f"No space left on device: '{out}' Not written, and still of" in line
+    assert out.read_bytes() == b"old" and not lab.state.exists()
+    assert [*lab.folder.glob(".next*")] == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_a_pipe_is_written_and_not_replaced(lab: Laboratory) -> None:
+    """Nor a device, such as /dev/null."""
+    pipe = lab.folder / "pipe.csv"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    lab("--output", pipe, "--batch", 1)
+    assert pipe.is_fifo()
+    assert os.read(reader, 10_000).startswith(b"id,heat")
+    os.close(reader)
 
 
 @pytest.mark.parametrize("name", ["pandas", "filelock"])

@@ -152,8 +152,9 @@ def test_units_that_are_categories_stay_so(lab: Laboratory) -> None:
 
 def test_decimal_commas_with_units(lab: Laboratory) -> None:
     lab.write("pool.csv", "id;x|a;0,5 g|b;1,5 g|c;2,5 g")
-    assert "numbers from 0.5 to 2.5 g" in lab("--decimal", ",").said
-    assert "comma" in lab.refused()
+    assert "numbers from 0.5 to 2.5 g." in lab("--decimal", ",").said
+    assert "0.5 to 2.5 g (commas are decimal marks)." in lab().said
+    assert "its comma" in lab.refused("--decimal", ".")
 
 
 def test_a_unit_in_one_file_alone_is_refused(lab: Laboratory) -> None:

@@ -1,6 +1,7 @@
 """The benchmark of a laboratory's rounds: methods repeat, and figures are true."""
 
 import csv
+import statistics
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 from scipy.stats import hypergeom
 
-sys.path.append(str(Path(__file__).parents[1]))
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT))
 
 pytest.importorskip("pandas")
 
@@ -150,3 +152,16 @@ def test_tables_that_are_not_here_are_left_out(
     assert laboratory.available(["dye_lasers", "sgemm_gpu"], laboratory.load) == []
     said = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in said] == ["dye_lasers", "sgemm_gpu"]
+
+
+def test_the_page_that_compares_has_the_stored_figures() -> None:
+    page = (ROOT / "docs/reference/other_programs.md").read_text()
+    store = Store(ROOT / "benchmarks/results/laboratory.json.gz").records
+    for table in laboratory.TABLES:
+        ours, theirs = (
+            statistics.median(
+                store[f"{table}/{method}/{seed}"]["ranks"][-1] for seed in range(20)
+            )
+            for method in ("suggest", "baybe")
+        )
+        assert f"{ours:g} to {theirs:g}" in page

@@ -109,7 +109,8 @@ SOUND = re.compile(
 )
 IN_STOCK = re.compile(
     r"(is )?((in |on )?stock|available|orderable)|inventory|(lager)?bestand|lieferbar"
-    r"|verf\u00fcgbar|vorr\u00e4tig|auf lager|en stock|disponible",
+    r"|verf\u00fcgbar|vorr\u00e4tig|vorrat|auf lager|en stock|disponible"
+    r"|(amount|quantity) (in|on) (stock|hand)|stock (amount|level|quantity)",
     re.IGNORECASE,
 )
 # Beside results also those that say which of them were used, and which were not; other

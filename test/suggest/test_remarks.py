@@ -191,6 +191,7 @@ def test_the_flag_of_the_best_row_is_shown_with_it(lab: Laboratory) -> None:
         ("status", "ok,\u00e9puis\u00e9,ok,ok", "\u00e9puis\u00e9"),
         ("in stock", "yes,no,yes,yes", "no"),
         ("stock (g)", "5,0,2.5,1", "0"),
+        ("Vorrat (g)", "1.5,0,2.5,0.5", "0"),
         ("valid", "1,0,1,1", "0"),
         ("expired", "0,1,0,0", "1"),
         ("status", "ok,running (Max),ok,ok", "running (Max)"),

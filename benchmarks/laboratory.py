@@ -36,7 +36,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -44,6 +43,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import mannwhitneyu
 
+from benchmarks.measure import installed
 from benchmarks.paper_problems import NUM_LAYERS, text_columns
 from benchmarks.pools import available
 from benchmarks.store import Record, Store, run_or_report
@@ -249,7 +249,7 @@ def key_of(table: str, method: str, seed: int) -> str:
 
 def run_all(store: Store, args: argparse.Namespace) -> None:
     """Run what is not stored yet, all tables of one seed before the next."""
-    methods = [m for m in args.methods if m not in NEEDS or find_spec(NEEDS[m])]
+    methods = installed(args.methods, NEEDS)
     for seed in range(args.seeds):
         for table in available(args.tables, load):
             for method in methods:

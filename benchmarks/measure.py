@@ -9,7 +9,8 @@ import os
 import resource
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +116,8 @@ def _status(key: str) -> int | None:
 def _synchronize() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+def installed(names: Iterable[str], needs: Mapping[str, str]) -> list[str]:
+    """Those whose packages are here, by the package that a name needs."""
+    return [n for n in names if n not in needs or find_spec(needs[n])]

@@ -20,16 +20,15 @@ whose data are not in the folder that `BOTORCH_SPARSE_DATA` names. The 10^6 mole
 
 import argparse
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import torch
 from botorch.utils.sampling import manual_seed
 
-from benchmarks.measure import Clock, in_fresh_process
+from benchmarks.measure import Clock, in_fresh_process, installed
 from benchmarks.molecule_peers import PEERS
 from benchmarks.molecule_problems import PROBLEMS, MoleculeProblem, load_molecules
 from benchmarks.pool_tables import Proposer, asked, random_rows
@@ -122,7 +121,7 @@ def key_of(problem: str, method: str, seed: int) -> str:
 
 def run_all(store: Store, args: argparse.Namespace) -> None:
     """Run what is not stored yet, all problems of one seed before the next."""
-    methods = installed(args.methods)
+    methods = installed(args.methods, NEEDS)
     for seed in range(args.seeds):
         for problem in available(args.problems, load_molecules):
             for method in methods:
@@ -136,11 +135,6 @@ def run_all(store: Store, args: argparse.Namespace) -> None:
                     f"{run['seconds'][-1]} CPU s, {memory:.1f} GiB",
                     flush=True,
                 )
-
-
-def installed(methods: Iterable[str]) -> list[str]:
-    """Those whose packages are here."""
-    return [m for m in methods if m not in NEEDS or find_spec(NEEDS[m])]
 
 
 def report(store: Store, args: argparse.Namespace) -> str:

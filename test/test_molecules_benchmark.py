@@ -18,6 +18,7 @@ from rdkit import Chem
 from rdkit.Chem import QED, rdFingerprintGenerator
 
 from benchmarks import molecule_peers, molecule_problems, molecules
+from benchmarks.measure import installed
 from benchmarks.molecule_problems import MoleculeProblem
 from benchmarks.molecules import BATCH, METHODS
 from benchmarks.store import Record, Store
@@ -77,7 +78,7 @@ def test_of_a_large_table_a_gp_sees_random_rows(method, monkeypatch):
 
 
 def test_peers_begin_with_the_same_rows(monkeypatch):
-    peers = molecules.installed(molecules.PEERS)
+    peers = installed(molecules.PEERS, molecules.NEEDS)
     starts = [executed(monkeypatch, m, 7)["rows"][:BATCH] for m in peers]
     assert starts == [starts[0]] * len(starts)
 

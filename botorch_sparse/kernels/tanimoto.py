@@ -117,7 +117,7 @@ class TanimotoKernel(Kernel):
         return product
 
 
-class Known(NamedTuple):
+class KeptSimilarities(NamedTuple):
     """Similarities of points with points."""
 
     x1: Tensor
@@ -137,7 +137,9 @@ class Known(NamedTuple):
         return all(torch.equal(a, b) for a, b in pairs)
 
 
-_KNOWN: ContextVar[list[Known] | None] = ContextVar("known similarities", default=None)
+_KEPT: ContextVar[list[KeptSimilarities] | None] = ContextVar(
+    "kept similarities", default=None
+)
 
 
 @contextmanager
@@ -147,11 +149,11 @@ def similarities_kept() -> Iterator[None]:
     A fit evaluates a kernel at the same points for other hyperparameters, of which
     similarities do not know. The last ones are kept, `MOST_KEPT` numbers in all.
     """
-    token = _KNOWN.set([])
+    token = _KEPT.set([])
     try:
         yield
     finally:
-        _KNOWN.reset(token)
+        _KEPT.reset(token)
 
 
 def similarity(x1: Tensor, x2: Tensor, *, diag: bool = False) -> Tensor:
@@ -159,16 +161,16 @@ def similarity(x1: Tensor, x2: Tensor, *, diag: bool = False) -> Tensor:
 
     Points may be bytes (uint8), as rows of a large table are; of these it is float64.
     """
-    known, has_gradient = _KNOWN.get(), x1.requires_grad or x2.requires_grad
-    if known is None or diag or has_gradient:
+    kept, has_gradient = _KEPT.get(), x1.requires_grad or x2.requires_grad
+    if kept is None or diag or has_gradient:
         return _similarity(x1, x2, diag)
-    found = next((each for each in known if each.is_of(x1, x2)), None)
+    found = next((each for each in kept if each.is_of(x1, x2)), None)
     if found is None:
-        found = Known(x1.clone(), x2.clone(), _similarity(x1, x2, diag))
-    known[:] = [each for each in known if each is not found]
-    known.append(found)
-    while sum(each.size for each in known) > MOST_KEPT:
-        del known[0]
+        found = KeptSimilarities(x1.clone(), x2.clone(), _similarity(x1, x2, diag))
+    kept[:] = [each for each in kept if each is not found]
+    kept.append(found)
+    while sum(each.size for each in kept) > MOST_KEPT:
+        del kept[0]
     return found.value.clone()
 
 

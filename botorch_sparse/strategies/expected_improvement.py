@@ -392,6 +392,7 @@ class _PendingMoments:
         embedded = Embedded(x, phi, known.whiten(phi))
         variance = known.moments_of(embedded).variance.double()
         z = solve_rows(self._factor, self._covariances(x, K_S, 0))
+        # At least the noise, also of a point that rounding makes the others explain.
         pivot = (variance - z.square().sum(-1)).clamp_min(0.0) + noise
         above = torch.cat([self._factor, self._factor.new_zeros(z.shape[-1], 1)], -1)
         below = torch.cat([z, pivot.sqrt().unsqueeze(-1)], -1)

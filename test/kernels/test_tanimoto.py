@@ -179,16 +179,21 @@ def test_refuses_negative_entries_and_blocks_that_do_not_fit():
         TanimotoKernel((0, 3))
 
 
-def test_similarities_of_a_fit_are_computed_once(monkeypatch):
-    """Inside, points that come again have the same matrix; others have their own."""
-    computed = []
+@pytest.fixture
+def computed(monkeypatch):
+    """The points whose similarities were computed, in their order."""
+    points, compute = [], tanimoto._similarity
 
-    def counted(*given):
-        computed.append(given)
+    def noted(*given):
+        points.append(given)
         return compute(*given)
 
-    compute = tanimoto._similarity
-    monkeypatch.setattr(tanimoto, "_similarity", counted)
+    monkeypatch.setattr(tanimoto, "_similarity", noted)
+    return points
+
+
+def test_similarities_of_a_fit_are_computed_once(computed):
+    """Inside, points that come again have the same matrix; others have their own."""
     X, Z = fingerprints("counts", 6, 40), fingerprints("counts", 5, 40, seed=1)
     expected = [similarity(X, Z), similarity(Z, X), similarity(X, X)]
     computed.clear()
@@ -218,22 +223,14 @@ def test_similarities_that_are_kept_have_their_dtype_and_a_limit(monkeypatch):
         sizes = []
         for row in X:
             similarity(row.unsqueeze(0), row.unsqueeze(0))
-            sizes.append(len(tanimoto._KNOWN.get()))
+            sizes.append(len(tanimoto._KEPT.get()))
         assert sizes[-1] == 3 == max(sizes)
         similarity(X, X)  # more than may be kept
-        assert not tanimoto._KNOWN.get()
+        assert not tanimoto._KEPT.get()
 
 
-def test_a_fit_does_not_compute_similarities_again(monkeypatch):
+def test_a_fit_does_not_compute_similarities_again(computed):
     """The optimum is that of BoTorch's fit, which does."""
-    computed = []
-
-    def counted(*given):
-        computed.append(given)
-        return compute(*given)
-
-    compute = tanimoto._similarity
-    monkeypatch.setattr(tanimoto, "_similarity", counted)
     X = fingerprints("counts", 40, 60)
     Y = X[:, :5].sum(-1, keepdim=True) + 0.1 * torch.sin(7.0 * X.sum(-1, keepdim=True))
     models = [

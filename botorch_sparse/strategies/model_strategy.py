@@ -28,11 +28,16 @@ from botorch_sparse.strategies.data.domain import (
     require_whole,
 )
 from botorch_sparse.strategies.data.feedback import read_points
-from botorch_sparse.strategies.data.initial_design import check_design, spread_rows
+from botorch_sparse.strategies.data.initial_design import (
+    check_design,
+    promising_rows,
+    spread_rows,
+)
 from botorch_sparse.strategies.data.outcomes import Outcome
 from botorch_sparse.strategies.data.run_record import BatchRecord
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
 from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
+from botorch_sparse.strategies.surrogates.related import read_related
 from botorch_sparse.strategies.surrogates.surrogate import DomainPosterior, Surrogate
 from botorch_sparse.strategies.surrogates.table_posterior import (
     ExactTablePosterior,
@@ -60,6 +65,7 @@ class ModelOptions(DomainOptions, total=False):
     refit: RefitSchedule | None
     optimizer_options: Mapping[str, Any] | None
     robust: bool
+    related: Iterable[Any] | None
     unique: bool | None
     minimize: bool
     outcomes: Iterable[Outcome] | None
@@ -108,6 +114,10 @@ class ModelStrategy(Strategy, Generic[S]):
       and are announced. It is for feedback some of which may be wrong. In a run that
       stays at the top of a hill the first values lie apart as well. No theorem covers
       it.
+    - `related`: Earlier campaigns with the same columns, where the kernel is inferred
+      and candidates are a table: pairs of points and values, such as `[(X, Y)]`. What
+      they share with this one is inferred; see `surrogates/related.py`. Each is fitted
+      once, at O(n m^2).
     - `optimizer_options`: On a continuous domain, for `optimize_acqf`: `num_restarts`,
       `raw_samples`, `options`, ...
 
@@ -124,6 +134,7 @@ class ModelStrategy(Strategy, Generic[S]):
         refit: See there.
         optimizer_options: See there.
         robust: See there.
+        related: See there.
         cost: `A` positive costs of the candidates of a table, for strategies that weigh
             them; see `Costs`. An evaluation costs when it is asked for, and nothing any
             more if it fails or is withdrawn.
@@ -156,6 +167,7 @@ class ModelStrategy(Strategy, Generic[S]):
         refit: RefitSchedule | None = None,
         optimizer_options: Mapping[str, Any] | None = None,
         robust: bool = False,
+        related: Iterable[Any] | None = None,
         unique: bool | None = None,
         minimize: bool = False,
         outcomes: Iterable[Outcome] | None = None,
@@ -167,6 +179,10 @@ class ModelStrategy(Strategy, Generic[S]):
             check_flag("unique", unique)
         super().__init__(place, seed=seed, minimize=minimize, outcomes=outcomes)
         num = len(self.record.outcomes)
+        pairs = settings_of(covar_module, lam, num)
+        if related is not None:
+            pairs *= num // len(pairs)
+        campaigns = read_related(related, place, self.record.outcomes)
         settings = [
             PosteriorSettings.of(
                 place,
@@ -177,8 +193,9 @@ class ModelStrategy(Strategy, Generic[S]):
                 num_initial=num_initial,
                 optimizer_options=optimizer_options,
                 robust=robust,
+                related=each,
             )
-            for kernel, noise in settings_of(covar_module, lam, num)
+            for (kernel, noise), each in zip(pairs, campaigns, strict=False)
         ]
         self.unique = place.is_unique(unique, is_known=covar_module is not None)
         self.settings = settings[0]
@@ -273,13 +290,35 @@ class ModelStrategy(Strategy, Generic[S]):
         return self.costs.affordable(chosen, self._paid())
 
     def _initial_points(self, num: int) -> list[int]:
-        """Points before the posterior is asked."""
+        """Points before the posterior is asked.
+
+        With earlier campaigns every other one is among the rows that these find best.
+        """
         record, domain, g = self.record, self.domain, self.generator
-        excluded = self.excluded_points
+        excluded, promising = self.excluded_points, list[int]()
+        if (score := self._related_score()) is not None:
+            start = record.num_evaluations + len(self._trials)
+            share = (start + num + 1) // 2 - (start + 1) // 2
+            promising = promising_rows(score, share, g, excluded)
+            excluded = {*excluded, *promising}
+        num -= len(promising)
         if self.initial_design == "random" or not isinstance(domain, TableDomain):
-            return domain.sample(num, g, record.add_point, excluded)
+            return promising + domain.sample(num, g, record.add_point, excluded)
         known = record.points(torch.cat([record.different, self.pending]))
-        return spread_rows(domain, num, g, excluded, known)
+        drawn = torch.tensor(promising, dtype=torch.long, device=domain.device)
+        known = torch.cat([known, domain.rows(drawn)])
+        return promising + spread_rows(domain, num, g, excluded, known)
+
+    def _related_score(self) -> Tensor | None:
+        """What earlier campaigns say of the rows, over all objectives, `A`."""
+        if not self.domain.num_rows:
+            return None
+        scores = [
+            part.source.related_means(part.view.pool.X).sum(-1)
+            for i, part in enumerate(self.surrogate.parts)
+            if i in self.record.outcomes.objectives and part.source.trends
+        ]
+        return torch.stack(scores).sum(0) if scores else None
 
     def _largest_batch(self) -> int:
         """Points of a batch at most, those drawn at the start included."""

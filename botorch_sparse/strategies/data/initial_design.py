@@ -28,6 +28,8 @@ from botorch_sparse.strategies.data.domain import Domain, TableDomain, require_w
 DESIGNS = ("random", "k-means")
 # Clusters are those of so many rows, drawn at random, of a larger table.
 MOST_ROWS = 2**14
+# Of the rows that earlier campaigns find best, one in so many is promising.
+PROMISING = 20
 # Rounds of k-means at most; few are left over after some ten.
 ROUNDS = 20
 # Distances are counted in these, where columns have the range 1. So rounding, which
@@ -54,6 +56,24 @@ def check_design(name: str, domain: Domain) -> str:
             )
         require_whole(domain, f"initial_design={name!r}")
     return name
+
+
+def promising_rows(
+    score: Tensor, num: int, generator: torch.Generator, excluded: Collection[int]
+) -> list[int]:
+    """Different rows, drawn uniformly from those of the largest scores.
+
+    Args:
+        score: Of all rows, `A`.
+        num: How many; fewer come if there are no more.
+        generator: Source of randomness.
+        excluded: Rows that are not drawn.
+    """
+    left = torch.ones(len(score), dtype=torch.bool)
+    left[list(excluded)] = False
+    most = min(max(num, len(score) // PROMISING), int(left.sum()))
+    best = score.cpu().masked_fill(~left, -torch.inf).topk(most).indices
+    return best[torch.randperm(most, generator=generator)[:num]].tolist()
 
 
 def spread_rows(

@@ -20,6 +20,7 @@ from botorch_sparse.kernels import in_double
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.data.domain import Domain, refuse_large_inputs
+from botorch_sparse.strategies.surrogates.related import RelatedData
 
 Hyperparameters: TypeAlias = dict[str, Tensor]
 Values = TypeVar("Values", float, Tensor)
@@ -84,6 +85,7 @@ class PosteriorSettings:
         mean_module: The prior mean of a kernel that is given; None for a constant that
             the data decide on.
         robust: Whether values that lie far from all others count less.
+        related: The outcome in earlier campaigns, where the kernel is inferred.
     """
 
     covar_module: Kernel | None
@@ -93,6 +95,7 @@ class PosteriorSettings:
     optimizer_options: dict[str, Any] = field(default_factory=dict)
     mean_module: Mean | None = None
     robust: bool = False
+    related: tuple[RelatedData, ...] = ()
 
     @classmethod
     def of(
@@ -106,6 +109,7 @@ class PosteriorSettings:
         num_initial: int | None = None,
         optimizer_options: Mapping[str, Any] | None = None,
         robust: bool = False,
+        related: tuple[RelatedData, ...] = (),
     ) -> "PosteriorSettings":
         """Settings with defaults, which differ with and without a kernel.
 
@@ -118,6 +122,7 @@ class PosteriorSettings:
         is_inferred = covar_module is None
         validate_lam(lam, is_inferred=is_inferred)
         validate_mean(mean_module, is_inferred=is_inferred)
+        validate_related(related, is_inferred=is_inferred)
         if refit is not None:
             need = "a RefitSchedule, such as RefitSchedule(growth=2.0), or None"
             check_kind("refit", refit, RefitSchedule, need)
@@ -132,12 +137,23 @@ class PosteriorSettings:
         if num_initial is None:
             num_initial = domain.num_initial(is_known=refit is None)
         refit = None if refit is None else replace(refit)
-        return cls(covar_module, lam, refit, num_initial, options, mean_module, robust)
+        return cls(
+            covar_module,
+            lam,
+            refit,
+            num_initial,
+            options,
+            mean_module,
+            robust,
+            related,
+        )
 
     def config(self) -> dict[str, Any]:
         """Plain values for a state to agree on; the kernel is not among them."""
-        robust = {"robust": True} if self.robust else {}
-        return robust | {
+        given: dict[str, Any] = {"robust": True} if self.robust else {}
+        if self.related:
+            given["related"] = [data.checksum() for data in self.related]
+        return given | {
             "lam": self.lam,
             "mean": _mean_config(self.mean_module),
             "refit": fingerprint(self.refit, "refit"),
@@ -171,6 +187,15 @@ def validate_mean(mean_module: object, *, is_inferred: bool) -> None:
         raise InputDataError(
             "Got mean_module without covar_module: the mean is inferred with the "
             "kernel. Give both, or neither."
+        )
+
+
+def validate_related(related: tuple[RelatedData, ...], *, is_inferred: bool) -> None:
+    """Refuse earlier campaigns with a kernel."""
+    if related and not is_inferred:
+        raise InputDataError(
+            "Got related with covar_module: how much is shared is inferred with the "
+            "kernel. Leave out one of them."
         )
 
 

@@ -24,6 +24,7 @@ from gpytorch.means import Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
+from torch.nn.functional import pad
 
 from botorch_sparse.argument_checks import short_list
 from botorch_sparse.kernels import TanimotoKernel, shrink_lengthscales
@@ -45,6 +46,11 @@ from botorch_sparse.strategies.surrogates.prior import (
     PosteriorSettings,
     Prior,
     kernel_config,
+)
+from botorch_sparse.strategies.surrogates.related import (
+    RelatedData,
+    Trend,
+    related_kernel,
 )
 
 # Hyperparameters are fitted by the exact likelihood of at most so many points.
@@ -86,6 +92,7 @@ class PriorSource:
         columns: Which features are used; None for all.
         bounds: `2 x d`, their ranges, float64.
         min_noise: The least noise variance of a fit.
+        trends: Means of earlier campaigns, which are inputs after the features.
     """
 
     def __init__(
@@ -112,6 +119,10 @@ class PriorSource:
             self.inferred_kernel = partial(fingerprint_kernel, self._places(blocks))
         self.bounds, self._span = torch.stack([low, high]), high - low
         self.min_noise = self._least_noise()
+        self.trends = tuple[Trend, ...]()
+        if settings.related:
+            self.trends = tuple([self._trend(data) for data in settings.related])
+            self.inferred_kernel = partial(related_kernel, len(self.trends))
 
     def _places(self, blocks: Sequence[slice]) -> list[Tensor]:
         """Where columns of fingerprints are among those in use."""
@@ -145,7 +156,31 @@ class PriorSource:
         X = self.features(X)
         if isinstance(X, CompactRows) or not self.is_inferred:
             return X
-        return (X - self.bounds[0]) / self._span
+        Z = (X - self.bounds[0]) / self._span
+        means: list[Tensor] = [trend(Z).unsqueeze(-1) for trend in self.trends]
+        return torch.cat([Z, *means], dim=-1) if means else Z
+
+    def _trend(self, data: RelatedData) -> Trend:
+        """What an earlier campaign says, fitted to it. Cost: O(n m^2)."""
+        X, Y = self.inputs(data.X), data.Y.unsqueeze(-1)
+        Y = (Y - Y.mean()) / Y.std()
+        with warnings.catch_warnings():
+            # It may have been outside of the new ranges.
+            warnings.simplefilter("ignore", category=InputDataWarning)
+            model = SparseSingleTaskGP(
+                X, Y, outcome_transform=None, input_transform=None
+            )
+        with manual_seed(0), torch.enable_grad():
+            fit_or_keep(model, f"{len(X)} related values")
+        return Trend(model)
+
+    def related_means(self, inputs: Tensor) -> Tensor:
+        """What each earlier campaign says of `n` inputs, `n x t`."""
+        return inputs[..., inputs.shape[-1] - len(self.trends) :]
+
+    def _model_rows(self, X: Tensor) -> Tensor:
+        """Points as a model takes them, which scales features itself."""
+        return self.inputs(X) if self.trends else self.features(X)
 
     def require_columns(self, domain: Domain) -> None:
         """Refuse a table in which columns vary that are left out."""
@@ -261,7 +296,7 @@ class PriorSource:
         chosen = torch.randperm(len(data), generator=generator)[:FIT_SIZE].sort().values
         is_chosen = torch.isin(record.point, data.point[chosen])
         evaluations = is_chosen.nonzero().squeeze(-1)
-        S = self.features(data.X[chosen.to(data.X.device)])
+        S = self._model_rows(data.X[chosen.to(data.X.device)])
         model = self.build(record, evaluations, S, start)
         options = {} if max_steps is None else {"options": {"maxiter": max_steps}}
         fit_or_keep(
@@ -288,7 +323,7 @@ class PriorSource:
         lengthscale_factor: float,
     ) -> Prior:
         """The prior of a model of one made-up observation."""
-        X = self.bounds[:1]
+        X = pad(self.bounds[:1], (0, len(self.trends)))
         model = self._model(X, X.new_zeros(1, 1), X).eval()
         _adapt(model, hyperparameters, lengthscale_factor)
         return Prior(
@@ -322,7 +357,7 @@ class PriorSource:
         lengthscale_factor: float = 1.0,
     ) -> SparseSingleTaskGP:
         """A model, in eval mode, of evaluations at some places in the record."""
-        X = self.features(record.points(record.point[evaluations]))
+        X = self._model_rows(record.points(record.point[evaluations]))
         Y = record.values[evaluations].to(X.device)
         model = self._model(X, Y.unsqueeze(-1), inducing_points)
         _adapt(model, hyperparameters, lengthscale_factor)
@@ -343,11 +378,11 @@ class PriorSource:
             inferred = {}
             if self.inferred_kernel is not None:
                 inferred["covar_module"] = self.inferred_kernel(dim).to(X)
-            scaled = Normalize(dim, bounds=self.bounds, learn_bounds=False)
-            return inferred | {
-                "input_transform": scaled,
-                "outcome_transform": standardize(Y),
-            }
+            if not self.trends:
+                bounds = self.bounds
+                scaled = Normalize(dim, bounds=bounds, learn_bounds=False)
+                inferred["input_transform"] = scaled
+            return inferred | {"outcome_transform": standardize(Y)}
         constraint = GreaterThan(self.min_noise)
         likelihood = GaussianLikelihood(noise_constraint=constraint).to(X)
         likelihood.noise = X.new_tensor(lam)  # a number would be float32

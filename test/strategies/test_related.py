@@ -1,0 +1,268 @@
+"""Earlier campaigns of a strategy, against dense formulas."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from botorch.exceptions import (
+    BotorchTensorDimensionError,
+    InputDataError,
+    UnsupportedError,
+)
+from botorch.exceptions.warnings import InputDataWarning
+from gpytorch.kernels import RBFKernel
+from torch import Tensor
+
+from botorch_sparse.strategies import (
+    BBKB,
+    BKB,
+    GPUCB,
+    CandidateTable,
+    Constraint,
+    ExpectedImprovement,
+    Objective,
+    Strategy,
+    ThompsonSampling,
+)
+from botorch_sparse.strategies.data import initial_design
+from botorch_sparse.strategies.surrogates.related import related_kernel
+
+X = torch.rand(300, 3, generator=torch.Generator().manual_seed(0)).double()
+OLD = torch.rand(120, 3, generator=torch.Generator().manual_seed(1)).double()
+STRATEGIES = [BBKB, BKB, ExpectedImprovement, GPUCB, ThompsonSampling]
+
+
+def objective(Z: Tensor) -> Tensor:
+    """A function with several hills, which no few points tell."""
+    return torch.sin(9 * Z[:, 0]) * torch.cos(7 * Z[:, 1]) + 0.3 * Z[:, 2]
+
+
+def rank_after(strategy: Strategy, rounds: int) -> int:
+    """Of the best row, after some rounds."""
+    for _ in range(rounds):
+        batch = strategy.ask(4)
+        strategy.tell(batch, objective(batch.X))
+    return 1 + int((objective(X) > strategy.history.Y.max()).sum())
+
+
+def test_the_kernel_is_a_sum() -> None:
+    kernel = related_kernel(2, 5)
+    Z = torch.randn(7, 5, generator=torch.Generator().manual_seed(2)).double()
+    kernel.double()
+    kernel.kernels[1].variance = torch.tensor([[0.5, 2.0]])
+    scaled = Z[:, :3] / kernel.kernels[0].lengthscale.squeeze(0)
+    squares = (scaled.unsqueeze(0) - scaled.unsqueeze(1)).square().sum(-1)
+    by_hand = (-0.5 * squares).exp()
+    by_hand += 0.5 * Z[:, 3].outer(Z[:, 3]) + 2.0 * Z[:, 4].outer(Z[:, 4])
+    assert torch.allclose(kernel(Z).to_dense(), by_hand)
+
+
+def dense(
+    K: np.ndarray, k: np.ndarray, y: np.ndarray, noise: float, constant: float | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and what the data explain; a constant by generalized least squares."""
+    weights = np.linalg.inv(K + noise * np.eye(len(y)))
+    if constant is None:
+        constant = float((weights @ y).sum() / weights.sum())
+    mean = constant + k @ weights @ (y - constant)
+    return mean, np.einsum("ij,jk,ik->i", k, weights, k)
+
+
+def rbf(A: np.ndarray, B: np.ndarray, lengthscale: np.ndarray) -> np.ndarray:
+    squares = ((A[:, None] / lengthscale - B[None] / lengthscale) ** 2).sum(-1)
+    values: np.ndarray = np.exp(-0.5 * squares)
+    return values
+
+
+def test_the_posterior_is_that_of_the_autoregressive_model() -> None:
+    """The earlier campaign's mean, then the new one's, both by dense formulas."""
+    values = 10.0 + 3.0 * objective(OLD)
+    strategy = ExpectedImprovement(X, related=[(OLD, values)], seed=0)
+    told = torch.arange(0, 300, 17)
+    Y = 5.0 - 2.0 * objective(X[told])
+    strategy.tell(X[told], Y)
+    strategy.learn()
+    source, prior = strategy.surrogate.source, strategy.surrogate.view.prior
+    low, high = X.aminmax(dim=0)
+    scaled, old = (((Z - low) / (high - low)).numpy() for Z in (X, OLD))
+    (trend,) = source.trends
+    model, lengths = trend._model, trend._model.covar_module.lengthscale
+    standard = ((values - values.mean()) / values.std()).numpy()
+    ell = lengths.detach().numpy()
+    noise = float(model.likelihood.noise)
+    constant = float(model.mean_module.constant)
+    K, k = rbf(old, old, ell), rbf(scaled, old, ell)
+    mu, _ = dense(K, k, standard, noise, constant)
+    assert torch.allclose(
+        trend(source.inputs(X)[:, :3]), torch.from_numpy(mu), atol=1e-6
+    )
+    first, second = prior.covar_module.kernels
+    every = rbf(scaled, scaled, first.lengthscale.detach().numpy())
+    every += float(second.variance) * np.outer(mu, mu)
+    y, rows = (Y / prior.scale).numpy(), told.numpy()
+    mean, explained = dense(
+        every[np.ix_(rows, rows)], every[:, rows], y, prior.lam, None
+    )
+    found = strategy.predict(X)
+    assert found is not None
+    assert np.allclose(found[0].numpy(), prior.scale * mean, rtol=1e-5, atol=1e-6)
+    sd = prior.scale * np.sqrt(every.diagonal() - explained)
+    assert np.allclose(found[1].numpy(), sd, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", STRATEGIES)
+def test_the_best_row_is_found_sooner(kind: Callable[..., Strategy]) -> None:
+    """Medians of seven seeds after two rounds of four; values have another level."""
+    ranks = {}
+    for sign in (1.0, 0.0):
+        related = [(OLD, 100.0 + objective(OLD))] if sign else None
+        ranks[sign] = sorted(
+            rank_after(kind(X, related=related, num_initial=4, seed=seed), 2)
+            for seed in range(7)
+        )[3]
+    assert ranks[1.0] <= 2
+    assert ranks[0.0] >= 8
+
+
+def test_what_is_opposite_tells_as_much() -> None:
+    told = torch.arange(0, 300, 25)
+    errors = []
+    for related in ([(OLD, -objective(OLD))], None):
+        strategy = ThompsonSampling(X, related=related, seed=0)
+        strategy.tell(X[told], objective(X[told]))
+        strategy.learn()
+        found = strategy.predict(X)
+        assert found is not None
+        errors.append(float((found[0] - objective(X)).square().mean().sqrt()))
+    assert errors[0] < 0.5 * errors[1]
+
+
+@pytest.mark.parametrize("size", [1, 8])
+def test_every_other_first_point_is_promising(size: int) -> None:
+    """Asked for together, or one by one."""
+    values = objective(OLD)
+    strategy = ThompsonSampling(X, related=[(OLD, values)], num_initial=8, seed=0)
+    mean = strategy.surrogate.source.related_means(strategy.surrogate.view.pool.X)
+    best = mean.squeeze(-1).topk(len(X) // initial_design.PROMISING).indices.tolist()
+    rows = list[int]()
+    while len(rows) < 8:
+        rows += strategy.ask(size).indices.tolist()  # type: ignore[union-attr]
+    num = sum(row in best for row in rows)
+    assert 4 <= num < 8
+    assert len({*rows}) == 8
+
+
+def test_promising_rows_are_of_those_that_are_left() -> None:
+    score = torch.arange(100.0)
+    generator = torch.Generator().manual_seed(0)
+    rows = initial_design.promising_rows(score, 3, generator, {99, 98})
+    assert {*rows} <= {97, 96, 95, 94, 93} and len({*rows}) == 3
+    assert initial_design.promising_rows(score[:2], 3, generator, {0}) == [1]
+
+
+def test_each_outcome_has_its_own() -> None:
+    """Also where one was not measured; the sign is the user's."""
+    outcomes = [Objective("y", minimize=True), Constraint("c", upper=0.5)]
+    measured = torch.stack([-objective(OLD), OLD[:, 0]], dim=-1)
+    only = torch.stack([torch.full_like(OLD[:, 0], math.nan), OLD[:, 1]], dim=-1)
+    strategy = ExpectedImprovement(
+        X, outcomes=outcomes, related=[(OLD, measured), (OLD, only)], seed=0
+    )
+    num = [len(part.source.trends) for part in strategy.surrogate.parts]
+    assert num == [1, 2]
+    batch = strategy.ask(4)
+    objectives = objective(batch.X)
+    strategy.tell(batch, torch.stack([-objectives, batch.X[:, 0]], dim=-1))
+    strategy.ask(4)
+    found = strategy.predict(X)
+    assert found is not None
+    seen = np.corrcoef(found[0][:, 0].numpy(), -objective(X).numpy())[0, 1]
+    assert seen > 0.8
+
+
+def test_they_may_have_been_elsewhere() -> None:
+    """Beyond the ranges of the new table, and in a column that is constant there."""
+    Z = torch.cat([X, torch.ones(len(X), 1)], dim=-1)
+    old = torch.cat([3.0 * OLD - 1.0, torch.rand(len(OLD), 1)], dim=-1)
+    with pytest.warns(InputDataWarning, match="constant"):
+        strategy = ThompsonSampling(Z, related=[(old, objective(old))], seed=0)
+    batch = strategy.ask(8)
+    strategy.tell(batch, objective(batch.X))
+    assert len(strategy.ask(4)) == 4
+
+
+@pytest.mark.parametrize("design", ["random", "k-means"])
+def test_with_each_design(design: str) -> None:
+    strategy = BBKB(
+        X,
+        related=[(OLD, objective(OLD))],
+        initial_design=design,
+        num_initial=10,
+        batch_size=10,
+        seed=0,
+    )
+    indices = strategy.ask().indices
+    assert indices is not None and len({*indices.tolist()}) == 10
+
+
+def test_tables_of_categories_are_read_by_name() -> None:
+    colours = ["red", "green", "blue", "black"]
+    frame = pd.DataFrame(
+        [(c, float(t)) for c in colours for t in range(20)],
+        columns=["colour", "temperature"],
+    )
+    value = frame["temperature"] * frame["colour"].map({"red": 1.0}).fillna(-1.0)
+    old = pd.DataFrame({"temperature": frame["temperature"], "colour": frame["colour"]})
+    strategy = ThompsonSampling(
+        CandidateTable.of(frame), related=[(old, value.to_numpy())], seed=0
+    )
+    (trend,) = strategy.surrogate.source.trends
+    inputs = strategy.surrogate.source.inputs(strategy.candidates[:])
+    seen = np.corrcoef(trend(inputs[:, :-1]).numpy(), value.to_numpy())[0, 1]
+    assert seen > 0.99
+
+
+def test_a_resumed_run_is_the_same() -> None:
+    related = [(OLD, objective(OLD))]
+    whole, first, second = (
+        ThompsonSampling(X, related=related, num_initial=4, seed=0) for _ in range(3)
+    )
+    for strategy in (whole, first):
+        rank_after(strategy, 2)
+    second.load_state_dict(first.state_dict())
+    assert whole.ask(4).indices.tolist() == second.ask(4).indices.tolist()  # type: ignore[union-attr]
+    for other in (None, [(OLD, 2.0 * objective(OLD))], [*related, *related]):
+        with pytest.raises(InputDataError, match="related"):
+            ThompsonSampling(X, related=other, num_initial=4, seed=0).load_state_dict(
+                first.state_dict()
+            )
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"related": [OLD]}, "need pairs of points and values"),
+        ({"related": [(OLD, objective(OLD)[:-1])]}, r"shape \(119,\) for 120 points"),
+        ({"related": [(OLD[:, :2], objective(OLD))]}, "need `k x 3`"),
+        ({"related": [(OLD, OLD[:, 0] / 0.0)]}, "120 related values that are infinite"),
+        ({"related": [(OLD / 0.0, OLD[:, 0])]}, "related"),
+        ({"related": [(OLD, OLD[:, 0] * 0.0)]}, "of which 1 differ; need 3"),
+        (
+            {"related": [(OLD, OLD[:, 0])], "covar_module": RBFKernel()},
+            "related with covar_module",
+        ),
+    ],
+)
+def test_what_it_does_not_take(given: dict[str, Any], words: str) -> None:
+    with pytest.raises((InputDataError, BotorchTensorDimensionError), match=words):
+        ThompsonSampling(X, **given)
+
+
+def test_boxes_name_the_model_to_take() -> None:
+    bounds, related = [[0.0] * 3, [1.0] * 3], [(OLD, OLD[:, 0])]
+    with pytest.raises(UnsupportedError, match="SparseMultiTaskGP"):
+        ThompsonSampling(bounds=bounds, related=related)

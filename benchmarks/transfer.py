@@ -78,7 +78,8 @@ def multi_task(own: Data, other: Data, seed: int) -> list[int]:
     """BoTorch's model of both tasks; its first rows are random."""
     X, Y = own
     low, high = torch.cat([X, other[0]]).aminmax(dim=0)
-    inputs, other_X = ((each - low) / (high - low) for each in (X, other[0]))
+    width = (high - low).where(high > low, 1.0)
+    inputs, other_X = ((each - low) / width for each in (X, other[0]))
     other_Y = (other[1] - other[1].mean()) / other[1].std()
     rows = random(own, other, seed)[:BATCH]
     while len(rows) < ROUNDS * BATCH:

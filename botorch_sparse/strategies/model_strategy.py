@@ -180,9 +180,10 @@ class ModelStrategy(Strategy, Generic[S]):
         super().__init__(place, seed=seed, minimize=minimize, outcomes=outcomes)
         num = len(self.record.outcomes)
         pairs = settings_of(covar_module, lam, num)
-        if related is not None:
-            pairs *= num // len(pairs)
         campaigns = read_related(related, place, self.record.outcomes)
+        if related is None:
+            campaigns = campaigns[: len(pairs)]
+        pairs *= len(campaigns) // len(pairs)
         settings = [
             PosteriorSettings.of(
                 place,
@@ -195,7 +196,7 @@ class ModelStrategy(Strategy, Generic[S]):
                 robust=robust,
                 related=each,
             )
-            for (kernel, noise), each in zip(pairs, campaigns, strict=False)
+            for (kernel, noise), each in zip(pairs, campaigns, strict=True)
         ]
         self.unique = place.is_unique(unique, is_known=covar_module is not None)
         self.settings = settings[0]
@@ -260,7 +261,8 @@ class ModelStrategy(Strategy, Generic[S]):
         """The Nystrom posterior that batches are chosen with; None before any.
 
         Its points are the kernel's inputs: the given ones, or where the kernel is
-        inferred the columns that vary, scaled to [0, 1]. Its values are in the prior's
+        inferred the columns that vary, scaled to [0, 1], and what `related` campaigns
+        say. Its values are in the prior's
         `scale`. An exact posterior has none.
         """
         return self.surrogate.posterior

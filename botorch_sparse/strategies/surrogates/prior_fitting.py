@@ -163,6 +163,7 @@ class PriorSource:
     def _trend(self, data: RelatedData) -> Trend:
         """What an earlier campaign says, fitted to it. Cost: O(n m^2)."""
         X, Y = self.inputs(data.X), data.Y.unsqueeze(-1)
+        Y = Y / Y.abs().max()  # squares of very large or small ones are lost
         Y = (Y - Y.mean()) / Y.std()
         with warnings.catch_warnings():
             # It may have been outside of the new ranges.

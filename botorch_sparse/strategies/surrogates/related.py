@@ -5,13 +5,15 @@ standard deviations of the campaign's values, becomes a feature of the new one, 
 prior is the autoregressive model of [KennedyOHagan2000]_,
 
 .. math:: f(x) = \sum_j \rho_j \, \mu_j(x) + \delta(x), \qquad
-    k(x, x') = \sum_j v_j \, \mu_j(x) \, \mu_j(x') + k_\delta(x, x'),
+    k(x, x') = \sum_j v_j \, \mu_j(x) \, \mu_j(x') + s \, k_\delta(x, x'),
 
 with :math:`\rho_j \sim N(0, v_j)`. The data of the new campaign decide on all
-:math:`\rho_j`, of either sign, and their likelihood on all `v`; where nothing is shared
-they tend to zero, and :math:`\delta` is what is learned without the others. That the
-mean stands for the earlier campaign's function is the recursive form of
-[LeGratietGarnier2014]_: however much is related, a batch costs what it costs without.
+:math:`\rho_j`, of either sign: where nothing is shared they tend to zero, and
+:math:`\delta` is what is learned without the others. All `v` and `s` are fitted, with
+BoTorch's lengthscales and noise. That the mean stands for the earlier campaign's
+function is the recursive form of [LeGratietGarnier2014]_, without its variance: far
+from all earlier points the mean is constant, but near few or noisy ones it counts as if
+it were known. However much is related, a batch costs what it costs without.
 
 References:
     .. [KennedyOHagan2000]
@@ -24,28 +26,33 @@ References:
 """
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.exceptions import (
+    BotorchTensorDimensionError,
+    InputDataError,
+    UnsupportedError,
+)
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
-from gpytorch.kernels import Kernel, LinearKernel
+from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 from typing_extensions import override
 
-from botorch_sparse.argument_checks import check_finite
+from botorch_sparse.argument_checks import check_finite, check_kind
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.strategies.data.domain import Domain, TableDomain
-from botorch_sparse.strategies.data.feedback import as_tensor, read_points
+from botorch_sparse.strategies.data.feedback import as_tensor, paired, read_points
 from botorch_sparse.strategies.data.outcomes import Outcomes
 
 # Different values that a campaign needs.
 FEWEST_RELATED = 3
 # Rows that a campaign's mean is computed at in one go.
-CHUNK = 2**14
+CHUNK = 2**12
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,19 +80,29 @@ def read_related(
 
     Args:
         related: Pairs of `n x d` points, or a DataFrame with the table's columns, and
-            of `n`, `n x 1` or `n x k` values; NaN for not measured.
+            of `n`, `n x 1` or `n x k` values; NaN for not measured. With a DataFrame
+            a Series is paired by its index, as feedback is.
         domain: Where the new campaign is.
         outcomes: Its `k` outcomes.
 
     Raises:
+        BotorchTensorDimensionError: If points have another width.
         InputDataError: If something else comes, or points are not finite, or values
             infinite, or too few differ.
         UnsupportedError: If the domain is no whole table of numbers and categories.
     """
     if related is None:
         return [()] * len(outcomes)
+    need = "pairs of points and values, such as [(X, Y)]"
+    check_kind("related", related, Iterable, need)
     _require_table(domain)
-    campaigns = [_values_of(pair, domain, outcomes) for pair in related]
+    campaigns = list[tuple[Tensor, Tensor]]()
+    for place, pair in enumerate(related):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            got = f"Got a {type(pair).__name__} in related"
+            raise InputDataError(f"{got}; need {need}.")
+        with _naming(place):
+            campaigns.append(_values_of(pair[0], pair[1], domain, outcomes))
     return [
         tuple(
             RelatedData(X[is_measured], Y[is_measured, column])
@@ -96,34 +113,43 @@ def read_related(
     ]
 
 
-def _values_of(pair: Any, domain: Domain, outcomes: Outcomes) -> tuple[Tensor, Tensor]:
+@contextmanager
+def _naming(place: int) -> Iterator[None]:
+    """Say of an error which campaign it is about."""
+    try:
+        yield
+    except (InputDataError, BotorchTensorDimensionError) as error:
+        raise type(error)(f"In related[{place}]: {error}") from error
+
+
+def _values_of(
+    points: Any, values: Any, domain: Domain, outcomes: Outcomes
+) -> tuple[Tensor, Tensor]:
     """Points of a campaign and `n x k` values, in the signs that are maximized."""
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise InputDataError(
-            f"Got a {type(pair).__name__} in related; need pairs of points and values, "
-            "such as related=[(X, Y)]."
-        )
-    X = read_points(pair[0], domain).double()
-    check_finite(related=X)
-    Y = as_tensor(outcomes.ordered(pair[1])).to(X)
+    X = read_points(points, domain).double()
+    check_finite(X=X)
+    values = outcomes.ordered(values)
+    if hasattr(points, "iloc"):
+        values = paired(points, values)
+    Y = as_tensor(values).to(X)
     if not outcomes.is_shape(Y.shape, len(X)):
         raise InputDataError(
-            f"Got related values of shape {tuple(Y.shape)} for {len(X)} points; need "
+            f"Got values of shape {tuple(Y.shape)} for {len(X)} points; need "
             f"{outcomes.shape_text}."
         )
-    Y = outcomes.signed_rows(Y.reshape(len(X), -1))
+    Y = outcomes.signed_rows(Y.reshape(len(X), len(outcomes)))
     if num := int(Y.isinf().sum()):
         raise InputDataError(
-            f"Got {num} related values that are infinite; need numbers, or NaN for "
-            "what was not measured."
+            f"Got {num} values that are infinite; need numbers, or NaN for what was "
+            "not measured."
         )
-    for y in Y.unbind(-1):
-        num = len(y[~y.isnan()].unique())
-        if 0 < num < FEWEST_RELATED:
-            raise InputDataError(
-                f"Got related values of which {num} differ; need {FEWEST_RELATED} at "
-                "least. Leave this campaign out."
-            )
+    different = [len(y[~y.isnan()].unique()) for y in Y.unbind(-1)]
+    few = [num for num in different if 0 < num < FEWEST_RELATED]
+    if few or not any(different):
+        raise InputDataError(
+            f"Got {min(few, default=0)} different values; need {FEWEST_RELATED} at "
+            "least. Leave this campaign out."
+        )
     return X, Y
 
 
@@ -149,32 +175,31 @@ class Trend:
     """
 
     def __init__(self, model: SparseSingleTaskGP) -> None:
-        self._model = model.eval().requires_grad_(False)
+        self.model = model.eval().requires_grad_(False)
 
     @torch.no_grad()
     def __call__(self, X: Tensor) -> Tensor:
-        """Means at `n x d` inputs, `n`."""
-        means = [self._model.posterior(part).mean for part in X.split(CHUNK)]
-        return torch.cat(means).squeeze(-1)
+        """Means at `n x d` inputs, `n`. Cost: O(n m^2)."""
+        posterior = self.model.nystrom_posterior()
+        return torch.cat([posterior.mean(part) for part in X.split(CHUNK)])
 
 
-class DenseLinearKernel(LinearKernel):
-    """`LinearKernel` with dense values; a sum with others would decompose its own."""
+class ProductKernel(Kernel):
+    """The inner product, without parameters; `LinearKernel` can't be pickled."""
 
     @override
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        found = super().forward(*args, **kwargs)
-        return found if isinstance(found, Tensor) else found.to_dense()
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any
+    ) -> Tensor:
+        return (x1 * x2).sum(-1) if diag else x1 @ x2.mT
 
 
 def related_kernel(num: int, dim: int) -> Kernel:
     """The kernel of `dim` inputs, of which the last `num` are means of campaigns."""
-    own, trends = range(dim - num), range(dim - num, dim)
-    rest = get_covar_module_with_dim_scaled_prior(len(own), active_dims=[*own])
-    shared = DenseLinearKernel(
-        ard_num_dims=num,
-        active_dims=[*trends],
-        variance_prior=LogNormalPrior(0.0, 1.0),
-    )
-    shared.variance = torch.ones(1, num)
-    return rest + shared
+    own = [*range(dim - num)]
+    parts = [get_covar_module_with_dim_scaled_prior(len(own), active_dims=own)]
+    parts += [ProductKernel(active_dims=[i]) for i in range(dim - num, dim)]
+    scaled = [ScaleKernel(k, outputscale_prior=LogNormalPrior(0.0, 1.0)) for k in parts]
+    for kernel in scaled:
+        kernel.outputscale = 1.0
+    return AdditiveKernel(*scaled)

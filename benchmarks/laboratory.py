@@ -46,7 +46,7 @@ from scipy.stats import mannwhitneyu
 from benchmarks.measure import installed
 from benchmarks.paper_problems import NUM_LAYERS, text_columns
 from benchmarks.pools import available
-from benchmarks.store import Record, Store, run_or_report
+from benchmarks.store import Record, Store, parsed_runs, run_or_report
 from botorch_sparse.suggest.suggest_command import main as suggest_main
 
 ROUNDS, BATCH = 5, 8
@@ -326,19 +326,8 @@ def exactly_random(size: int) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is not stored yet, and print the tables."""
-    args = _parse(arguments)
+    args = parsed_runs(__doc__, arguments, 20, tables=TABLES, methods=METHODS)
     run_or_report(args, run_all, report)
-
-
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    tables, methods = list(TABLES), list(METHODS)
-    parser.add_argument("--tables", nargs="*", choices=tables, default=tables)
-    parser.add_argument("--methods", nargs="*", choices=methods, default=methods)
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--store", type=Path, help="JSON file of the runs so far")
-    parser.add_argument("--report", type=Path, help="only print this file")
-    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,30 @@ def run_or_report(
     print(report(store, args).strip())
     print(f"\n{store.made(store.records)}")
     return store
+
+
+def parsed_runs(
+    doc: str | None,
+    arguments: Sequence[str] | None,
+    seeds: int,
+    **names: Iterable[str],
+) -> argparse.Namespace:
+    """Options of a benchmark with stored runs.
+
+    Args:
+        doc: What it is, by its first line.
+        arguments: The command line; None for the program's.
+        seeds: Runs of each by default.
+        **names: For each option all names that it may have, which are its default.
+    """
+    parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
+    for option, every in names.items():
+        known = list(every)
+        parser.add_argument(f"--{option}", nargs="*", choices=known, default=known)
+    parser.add_argument("--seeds", type=int, default=seeds)
+    parser.add_argument("--store", type=Path, help="JSON file of the runs so far")
+    parser.add_argument("--report", type=Path, help="only print this file")
+    return parser.parse_args(arguments)
 
 
 def read_json(path: Path) -> Any:

@@ -23,7 +23,6 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 import torch
 from botorch.fit import fit_gpytorch_mll
@@ -34,7 +33,7 @@ from torch import Tensor
 from benchmarks.fits import table
 from benchmarks.molecule_peers import believed
 from benchmarks.pools import available
-from benchmarks.store import Record, Store, run_or_report
+from benchmarks.store import Record, Store, parsed_runs, run_or_report
 from benchmarks.tasks import CASES, SOURCES
 from botorch_sparse.strategies import ExpectedImprovement, Strategy, ThompsonSampling
 
@@ -185,18 +184,11 @@ def cells(runs: list[Record]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run, or print what is stored."""
-    run_or_report(_parse(arguments), run_all, report)
-
-
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    methods, cases = list(METHODS), list(CASES)
-    parser.add_argument("--methods", nargs="*", choices=methods, default=methods)
-    parser.add_argument("--cases", nargs="*", choices=cases, default=cases)
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--store", type=Path, help="JSON file of the runs so far")
-    parser.add_argument("--report", type=Path, help="only print this file")
-    return parser.parse_args(arguments)
+    run_or_report(
+        parsed_runs(__doc__, arguments, 20, cases=CASES, methods=METHODS),
+        run_all,
+        report,
+    )
 
 
 if __name__ == "__main__":

@@ -181,9 +181,9 @@ class ModelStrategy(Strategy, Generic[S]):
         num = len(self.record.outcomes)
         pairs = settings_of(covar_module, lam, num)
         campaigns = read_related(related, place, self.record.outcomes)
-        if related is None:
-            campaigns = campaigns[: len(pairs)]
-        pairs *= len(campaigns) // len(pairs)
+        if any(campaigns):  # each outcome has its own
+            pairs *= num // len(pairs)
+        campaigns = campaigns[: len(pairs)]
         settings = [
             PosteriorSettings.of(
                 place,
@@ -318,7 +318,7 @@ class ModelStrategy(Strategy, Generic[S]):
         scores = [
             part.source.related_means(part.view.pool.X).sum(-1)
             for i, part in enumerate(self.surrogate.parts)
-            if i in self.record.outcomes.objectives and part.source.trends
+            if i in self.record.outcomes.objectives and part.source.campaigns
         ]
         return torch.stack(scores).sum(0) if scores else None
 

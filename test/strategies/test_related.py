@@ -31,7 +31,7 @@ from botorch_sparse.strategies import (
     ThompsonSampling,
 )
 from botorch_sparse.strategies.data import initial_design
-from botorch_sparse.strategies.surrogates.related import related_kernel
+from botorch_sparse.strategies.surrogates.related import campaign_mean, related_kernel
 
 X = torch.rand(300, 3, generator=torch.Generator().manual_seed(0)).double()
 OLD = torch.rand(120, 3, generator=torch.Generator().manual_seed(1)).double()
@@ -92,15 +92,14 @@ def test_the_posterior_is_that_of_the_autoregressive_model() -> None:
     source, prior = strategy.surrogate.source, strategy.surrogate.view.prior
     low, high = X.aminmax(dim=0)
     scaled, old = (((Z - low) / (high - low)).numpy() for Z in (X, OLD))
-    (trend,) = source.trends
-    known = trend.model
+    (known,) = source.campaigns
     standard = ((values - values.mean()) / values.std()).numpy()
     ell = known.covar_module.lengthscale.detach().numpy()
     noise, constant = float(known.likelihood.noise), float(known.mean_module.constant)
     K, k = rbf(old, old, ell), rbf(scaled, old, ell)
     mu, _ = dense(K, k, standard, noise, constant)
     assert torch.allclose(
-        trend(source.inputs(X)[:, :3]), torch.from_numpy(mu), atol=1e-6
+        campaign_mean(known, source.inputs(X)[:, :3]), torch.from_numpy(mu), atol=1e-6
     )
     first, second = prior.covar_module.kernels
     ell = first.base_kernel.lengthscale.detach().numpy()
@@ -175,7 +174,7 @@ def test_each_outcome_has_its_own() -> None:
     strategy = ExpectedImprovement(
         X, outcomes=outcomes, related=[(OLD, measured), (OLD, only)], seed=0
     )
-    num = [len(part.source.trends) for part in strategy.surrogate.parts]
+    num = [len(part.source.campaigns) for part in strategy.surrogate.parts]
     assert num == [1, 2]
     batch = strategy.ask(4)
     objectives = objective(batch.X)
@@ -209,8 +208,8 @@ def test_what_shares_nothing_does_little_harm() -> None:
 @pytest.mark.parametrize("factor", [1e-200, 1.0, 1e200])
 def test_of_any_size_and_copied(factor: float) -> None:
     strategy = GPUCB(X, related=[(OLD, factor * objective(OLD))], seed=0)
-    (trend,) = strategy.surrogate.source.trends
-    mean = trend(strategy.surrogate.source.inputs(X)[:, :3])
+    (model,) = strategy.surrogate.source.campaigns
+    mean = campaign_mean(model, strategy.surrogate.source.inputs(X)[:, :3])
     assert np.corrcoef(mean.numpy(), objective(X).numpy())[0, 1] > 0.99
     for other in (pickle.loads(pickle.dumps(strategy)), copy.deepcopy(strategy)):
         assert torch.equal(other.surrogate.view.pool.X, strategy.surrogate.view.pool.X)
@@ -252,14 +251,14 @@ def test_tables_of_categories_are_read_by_name() -> None:
     strategy = ThompsonSampling(
         CandidateTable.of(frame), related=[(old, value.to_numpy())], seed=0
     )
-    (trend,) = strategy.surrogate.source.trends
+    (model,) = strategy.surrogate.source.campaigns
     inputs = strategy.surrogate.source.inputs(strategy.candidates[:])
-    mean = trend(inputs[:, :-1]).numpy()
+    mean = campaign_mean(model, inputs[:, :-1]).numpy()
     assert np.corrcoef(mean, value.to_numpy())[0, 1] > 0.99
     shuffled = value.sample(frac=1.0, random_state=0)  # paired by its index
     again = ThompsonSampling(CandidateTable.of(frame), related=[(old, shuffled)])
-    (trend,) = again.surrogate.source.trends
-    assert np.allclose(trend(inputs[:, :-1]).numpy(), mean)
+    (model,) = again.surrogate.source.campaigns
+    assert np.allclose(campaign_mean(model, inputs[:, :-1]).numpy(), mean)
 
 
 def test_a_resumed_run_is_the_same() -> None:

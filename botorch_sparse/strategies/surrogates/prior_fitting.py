@@ -49,7 +49,7 @@ from botorch_sparse.strategies.surrogates.prior import (
 )
 from botorch_sparse.strategies.surrogates.related import (
     RelatedData,
-    Trend,
+    campaign_mean,
     related_kernel,
 )
 
@@ -92,7 +92,8 @@ class PriorSource:
         columns: Which features are used; None for all.
         bounds: `2 x d`, their ranges, float64.
         min_noise: The least noise variance of a fit.
-        trends: Means of earlier campaigns, which are inputs after the features.
+        campaigns: Models of earlier campaigns, whose means are inputs after the
+            features.
     """
 
     def __init__(
@@ -119,10 +120,10 @@ class PriorSource:
             self.inferred_kernel = partial(fingerprint_kernel, self._places(blocks))
         self.bounds, self._span = torch.stack([low, high]), high - low
         self.min_noise = self._least_noise()
-        self.trends = tuple[Trend, ...]()
+        self.campaigns = tuple[SparseSingleTaskGP, ...]()
         if settings.related:
-            self.trends = tuple([self._trend(data) for data in settings.related])
-            self.inferred_kernel = partial(related_kernel, len(self.trends))
+            self.campaigns = tuple([self._campaign(data) for data in settings.related])
+            self.inferred_kernel = partial(related_kernel, len(self.campaigns))
 
     def _places(self, blocks: Sequence[slice]) -> list[Tensor]:
         """Where columns of fingerprints are among those in use."""
@@ -157,11 +158,13 @@ class PriorSource:
         if isinstance(X, CompactRows) or not self.is_inferred:
             return X
         Z = (X - self.bounds[0]) / self._span
-        means: list[Tensor] = [trend(Z).unsqueeze(-1) for trend in self.trends]
-        return torch.cat([Z, *means], dim=-1) if means else Z
+        if not self.campaigns:
+            return Z
+        means = [campaign_mean(model, Z) for model in self.campaigns]
+        return torch.cat([Z, torch.stack(means, dim=-1)], dim=-1)
 
-    def _trend(self, data: RelatedData) -> Trend:
-        """What an earlier campaign says, fitted to it. Cost: O(n m^2)."""
+    def _campaign(self, data: RelatedData) -> SparseSingleTaskGP:
+        """A model of the standardized values of an earlier campaign, fitted to it."""
         X, Y = self.inputs(data.X), data.Y.unsqueeze(-1)
         Y = Y / Y.abs().max()  # squares of very large or small ones are lost
         Y = (Y - Y.mean()) / Y.std()
@@ -173,15 +176,15 @@ class PriorSource:
             )
         with manual_seed(0), torch.enable_grad():
             fit_or_keep(model, f"{len(X)} related values")
-        return Trend(model)
+        return model.eval().requires_grad_(False)
 
     def related_means(self, inputs: Tensor) -> Tensor:
         """What each earlier campaign says of `n` inputs, `n x t`."""
-        return inputs[..., inputs.shape[-1] - len(self.trends) :]
+        return inputs[..., inputs.shape[-1] - len(self.campaigns) :]
 
     def _model_rows(self, X: Tensor) -> Tensor:
         """Points as a model takes them, which scales features itself."""
-        return self.inputs(X) if self.trends else self.features(X)
+        return self.inputs(X) if self.campaigns else self.features(X)
 
     def require_columns(self, domain: Domain) -> None:
         """Refuse a table in which columns vary that are left out."""
@@ -324,7 +327,7 @@ class PriorSource:
         lengthscale_factor: float,
     ) -> Prior:
         """The prior of a model of one made-up observation."""
-        X = pad(self.bounds[:1], (0, len(self.trends)))
+        X = pad(self.bounds[:1], (0, len(self.campaigns)))
         model = self._model(X, X.new_zeros(1, 1), X).eval()
         _adapt(model, hyperparameters, lengthscale_factor)
         return Prior(
@@ -379,7 +382,7 @@ class PriorSource:
             inferred = {}
             if self.inferred_kernel is not None:
                 inferred["covar_module"] = self.inferred_kernel(dim).to(X)
-            if not self.trends:
+            if not self.campaigns:
                 bounds = self.bounds
                 scaled = Normalize(dim, bounds=bounds, learn_bounds=False)
                 inferred["input_transform"] = scaled

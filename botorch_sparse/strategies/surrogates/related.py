@@ -167,21 +167,14 @@ def _require_table(domain: Domain) -> None:
         )
 
 
-class Trend:
-    """The posterior mean of an earlier campaign, in its standard deviations.
+@torch.no_grad()
+def campaign_mean(model: SparseSingleTaskGP, X: Tensor) -> Tensor:
+    """What a fitted model of an earlier campaign says of `n x d` inputs, `n`.
 
-    Args:
-        model: A fitted model of its standardized values.
+    In standard deviations of the campaign's values. Cost: O(n m^2).
     """
-
-    def __init__(self, model: SparseSingleTaskGP) -> None:
-        self.model = model.eval().requires_grad_(False)
-
-    @torch.no_grad()
-    def __call__(self, X: Tensor) -> Tensor:
-        """Means at `n x d` inputs, `n`. Cost: O(n m^2)."""
-        posterior = self.model.nystrom_posterior()
-        return torch.cat([posterior.mean(part) for part in X.split(CHUNK)])
+    posterior = model.nystrom_posterior()
+    return torch.cat([posterior.mean(part) for part in X.split(CHUNK)])
 
 
 class ProductKernel(Kernel):

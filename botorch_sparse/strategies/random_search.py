@@ -33,6 +33,7 @@ class RandomSearch(Strategy):
     batch_size: int
     shares_tables: ClassVar[bool] = True
     takes_several_outcomes: ClassVar[bool] = True
+    takes_discrete_features: ClassVar[bool] = True
     largest_value: ClassVar[float] = sys.float_info.max
 
     def __init__(

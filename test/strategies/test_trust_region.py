@@ -20,6 +20,7 @@ from botorch_sparse.strategies.trust_region.trust_region import (
     fail_tolerance,
     is_better,
     side_weights,
+    smallest_length,
 )
 
 F64 = torch.float64
@@ -44,9 +45,9 @@ def test_lengths() -> None:
     assert after(start, True, True, False) == replace(start, failures=4)
     assert after(start, False, True, False) == replace(start, failures=4)
     assert after(start, *[False] * 12).length == 0.8 / 2**6
-    assert not after(start, *[False] * 12).is_over
-    assert not after(start, *[False] * 22).is_over
-    assert after(start, *[False] * 24).is_over  # 0.8 / 2^12 < 2^-12
+    smallest = smallest_length(Box(UNIT))
+    assert after(start, *[False] * 22).length > smallest
+    assert after(start, *[False] * 24).length < smallest  # 0.8 / 2^12 < 2^-12
 
 
 @pytest.mark.parametrize(

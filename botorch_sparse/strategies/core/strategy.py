@@ -129,13 +129,17 @@ class Strategy(ABC):
             `Constraint`, in the order of the columns of `Y`.
         **domain: Instead of candidates, `bounds` (`2 x d`) of a continuous domain, with
             `inequality_constraints`, `equality_constraints` and `fixed_features` as in
-            `optimize_acqf`.
+            `optimize_acqf`, and of `TrustRegionBBKB` and `RandomSearch` `discrete_dims`
+            and `cat_dims` as in `optimize_acqf_mixed_alternating`: the values, by
+            index, of features that take some numbers only, and of categories.
     """
 
     # Whether it chooses from a table that ranks share.
     shares_tables: ClassVar[bool] = False
     # Whether it takes several objectives, and constraints.
     takes_several_outcomes: ClassVar[bool] = False
+    # Whether features of its box may take some values only.
+    takes_discrete_features: ClassVar[bool] = False
     # Whether `ask` leaves feedback for a part of a batch alone.
     waits_for_batch: ClassVar[bool] = False
     # How large feedback may be, either way, for it to be learned from.
@@ -154,6 +158,11 @@ class Strategy(ABC):
     ) -> None:
         self._lock = StepLock()
         self.domain = domain_of(candidates, domain, type(self))
+        if len(self.domain.discrete) and not self.takes_discrete_features:
+            raise UnsupportedError(
+                f"Got discrete_dims or cat_dims; {type(self).__name__} moves along "
+                "gradients. Take TrustRegionBBKB, or give the points as candidates."
+            )
         if not self.shares_tables:
             require_whole(self.domain, type(self).__name__)
         check_flag("minimize", minimize)

@@ -1,7 +1,7 @@
 """A box, cut by linear constraints and fixed features."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
@@ -16,8 +16,10 @@ from botorch_sparse.argument_checks import (
     check_kind,
     check_number,
     check_whole,
+    short_list,
     short_repr,
 )
+from botorch_sparse.strategies.data.discrete import DiscreteFeatures, Values
 from botorch_sparse.strategies.data.row_matching import ROUNDING
 
 LinearConstraint: TypeAlias = tuple[Tensor, Tensor, float]
@@ -55,6 +57,18 @@ def _constraint(
             f"{factors.tolist()}; need whole numbers, and finite ones."
         )
     return places.long().clone(), factors.clone(), rhs
+
+
+def _refuse_features(
+    name: str, constraints: Sequence[LinearConstraint] | None, fits: Collection[int]
+) -> None:
+    """Refuse constraints on some features."""
+    used = {j for indices, _, _ in constraints or [] for j in indices.tolist()}
+    if bad := sorted(used & set(fits)):
+        raise InputDataError(
+            f"Got {name} on the features {bad}, which are discrete; need equalities of "
+            "continuous features, and inequalities of any but cat_dims."
+        )
 
 
 def validate_constraints(
@@ -118,17 +132,19 @@ SHARES, FEW = (2, 8, 64), 64
 
 
 class DomainOptions(TypedDict, total=False):
-    """A continuous domain, as `optimize_acqf` takes it."""
+    """A box, as `optimize_acqf` and `optimize_acqf_mixed_alternating` take it."""
 
     bounds: Tensor | None
     inequality_constraints: Sequence[LinearConstraint] | None
     equality_constraints: Sequence[LinearConstraint] | None
     fixed_features: Mapping[int, float] | None
+    discrete_dims: Values | None
+    cat_dims: Values | None
 
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    r"""A box, cut by linear constraints and fixed features.
+    r"""A box, cut by linear constraints, fixed features and discrete ones.
 
     Args:
         bounds: `2 x d` lower and upper bounds. They and the rest are copied.
@@ -136,21 +152,33 @@ class Box:
             with :math:`\sum_i c_i x_{j_i} \ge b`, as in `optimize_acqf`.
         equality_constraints: The same with equality.
         fixed_features: Values of features that do not move, by their index.
+        discrete_dims: Values of features that take some numbers only, by their index,
+            as in `optimize_acqf_mixed_alternating`: `{3: range(1, 9)}`.
+        cat_dims: The same of features whose values are codes without an order.
+
+    Attributes:
+        discrete: The values of the last two.
 
     Raises:
         BotorchTensorDimensionError: If the bounds are not `2 x d`.
         InputDataError: If they are not finite floating point with lower below upper, a
-            fixed feature is outside them, or the constraints leave no point.
+            fixed feature or a value is outside them, the constraints leave no point, or
+            are equalities of discrete features or any of categories.
     """
 
     bounds: Tensor
     inequality_constraints: Sequence[LinearConstraint] | None = None
     equality_constraints: Sequence[LinearConstraint] | None = None
     fixed_features: Mapping[int, float] | None = None
+    discrete_dims: Values | None = None
+    cat_dims: Values | None = None
+    discrete: DiscreteFeatures = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bounds", as_bounds(self.bounds).clone())
         bounds = self.bounds
+        discrete = DiscreteFeatures.of(bounds, self.discrete_dims, self.cat_dims)
+        object.__setattr__(self, "discrete", discrete)
         fixed = {} if self.fixed_features is None else self.fixed_features
         check_kind("fixed_features", fixed, Mapping, "values by their index: {0: 0.5}")
         for index, value in fixed.items():
@@ -161,10 +189,14 @@ class Box:
                     f"Got fixed_features[{index}]={value}; need an index from 0 to "
                     f"{self.dim - 1} and a value within its bounds."
                 )
+            self._refuse_between(index, value)
         if self.fixed_features is not None:
             object.__setattr__(self, "fixed_features", dict(fixed))
         for name in ("inequality_constraints", "equality_constraints"):
             object.__setattr__(self, name, constraints_of(name, getattr(self, name)))
+            is_equality = name == "equality_constraints"
+            fits = discrete.categories if not is_equality else discrete.values
+            _refuse_features(name, getattr(self, name), fits)
         validate_constraints(
             bounds,
             self.inequality_constraints,
@@ -180,6 +212,15 @@ class Box:
     def _within(self, index: int, value: float) -> bool:
         low, high = self.bounds[:, index].tolist()
         return low <= value <= high
+
+    def _refuse_between(self, index: int, value: float) -> None:
+        """Refuse a value that a discrete feature does not take."""
+        values = self.discrete.values.get(index)
+        if values is not None and not bool((values == value).any()):
+            raise InputDataError(
+                f"Got fixed_features[{index}]={value}; need one of its values "
+                f"{short_list(values.tolist())}."
+            )
 
     def arguments(self) -> dict[str, Any]:
         """What `optimize_acqf` needs, in float64."""
@@ -207,19 +248,34 @@ class Box:
 
         The walk takes a second before its first point, and gets along thin domains
         slowly. So it is taken where equalities leave no volume, or less than one of
-        Sobol's points in 64 is feasible.
+        Sobol's points in 64 is feasible. Discrete features are at one of their values,
+        each as likely as the others.
 
         Args:
             num: How many; with a seed the first of Sobol's do not depend on it.
             seed: Decides on all of them.
+
+        Raises:
+            InputDataError: If hardly any values of the discrete features meet the
+                constraints.
         """
         for tried in self._tries(num):
             X = draw_sobol_samples(self.bounds.double(), n=tried, q=1, seed=seed)
-            X = self._pinned(X.squeeze(1))
+            X = self._pinned(self.discrete.spread(X.squeeze(1), self.bounds))
             X = X[self.is_feasible(X)][:num]
             if len(X) == num:
                 return self.clamp(X)
-        return self.clamp(self._pinned(self._walk(num, seed)))
+        if not len(self.discrete):
+            return self.clamp(self._pinned(self._walk(num, seed)))
+        X = self._walk(SHARES[-1] * num, seed)
+        X = self._pinned(self.discrete.spread(X, self.bounds))
+        X = X[self.is_feasible(X)][:num]
+        if not len(X):
+            raise InputDataError(
+                f"None of {SHARES[-1] * num} points of the constraints is one with "
+                "values of discrete_dims; need constraints that leave more of them."
+            )
+        return self.clamp(X[torch.arange(num) % len(X)])
 
     def _tries(self, num: int) -> list[int]:
         """How many of Sobol's points to draw, until so many are feasible."""
@@ -280,6 +336,10 @@ class Box:
         X = X.double()
         for j, value in (self.fixed_features or {}).items():
             yield f"fixed_features[{j}]", (X[:, j] - value).abs() <= slack[j]
+        between = (X - self.discrete.nearest(X)).abs()
+        for j in self.discrete.values:
+            name = "cat_dims" if j in self.discrete.categories else "discrete_dims"
+            yield f"{name}[{j}]", between[:, j] <= slack[j]
         for k, (i, c, b) in enumerate(self._double(self.inequality_constraints) or []):
             yield f"inequality_constraints[{k}]", X[:, i] @ c >= b - c.abs() @ slack[i]
         for k, (i, c, b) in enumerate(self._double(self.equality_constraints) or []):
@@ -298,6 +358,7 @@ class Box:
                 )
             ],
             "fixed_features": sorted((self.fixed_features or {}).items()),
+            **self.discrete.config(),
         }
 
     def _double(

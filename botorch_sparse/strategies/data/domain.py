@@ -16,6 +16,7 @@ from botorch_sparse.pools.nystrom_pool import NystromPool
 from botorch_sparse.pools.shard import ALONE, Ranks
 from botorch_sparse.strategies.data.box import Box, DomainOptions
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
+from botorch_sparse.strategies.data.discrete import DiscreteFeatures
 
 # Gives a point that is not in a table its number; see `RunRecord.add_point`.
 AddPoint = Callable[[Tensor], int]
@@ -34,10 +35,12 @@ class TableDomain:
     Attributes:
         table: The table.
         box: None.
+        discrete: Nothing: columns of categories are one-hot.
     """
 
     table: CandidateTable
     box: ClassVar[None] = None
+    discrete: ClassVar[DiscreteFeatures] = DiscreteFeatures()
 
     @property
     def ranks(self) -> Ranks:
@@ -171,7 +174,7 @@ class TableDomain:
 
 @dataclass(frozen=True, eq=False)
 class BoxDomain:
-    """A box, cut by linear constraints and fixed features.
+    """A box; see `Box`.
 
     Attributes:
         box: The box.
@@ -199,6 +202,11 @@ class BoxDomain:
     def device(self) -> torch.device:
         """Where the points are."""
         return self.box.bounds.device
+
+    @property
+    def discrete(self) -> DiscreteFeatures:
+        """Features that take some values only."""
+        return self.box.discrete
 
     @property
     def feature_names(self) -> tuple[str, ...]:

@@ -185,7 +185,7 @@ class PointFinder:
                 f"Got {x.tolist()}, which breaks {short_list(broken)}; need points of "
                 "the domain."
             )
-        return record.add_point(inside)
+        return record.add_point(box.discrete.nearest(inside))
 
     def _refuse_other_units(
         self, X: Tensor, record: RunRecord, trials: PendingTrials

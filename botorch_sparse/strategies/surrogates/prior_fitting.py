@@ -35,6 +35,7 @@ from botorch_sparse.posteriors.constant_mean import (
     condition_with_constant_mean,
     constant_mean,
 )
+from botorch_sparse.strategies.data.discrete import DiscreteFeatures
 from botorch_sparse.strategies.data.domain import Domain, draw_seed
 from botorch_sparse.strategies.data.run_record import (
     Evaluations,
@@ -71,7 +72,8 @@ class PriorSource:
 
     With a kernel the data are taken as they are. The prior mean is the one that was
     given, or a constant by generalized least squares. Without a kernel the inputs are
-    the features that vary, scaled to [0, 1] by the domain's ranges. Feedback is in
+    the features that vary, scaled to [0, 1] by the domain's ranges, and categories of a
+    box one-hot after them. Feedback is in
     units of its standard deviation at the last fit. Kernel, noise and constant mean are
     the ones of `SparseSingleTaskGP`.
 
@@ -90,6 +92,7 @@ class PriorSource:
 
     Attributes:
         columns: Which features are used; None for all.
+        discrete: Features of a box that take some values only.
         bounds: `2 x d`, their ranges, float64.
         min_noise: The least noise variance of a fit.
         campaigns: Models of earlier campaigns, whose means are inputs after the
@@ -106,7 +109,8 @@ class PriorSource:
         self.settings = settings
         self.ranks = domain.ranks
         self.inferred_kernel = inferred_kernel
-        low, high = domain.ranges.clone()
+        self.discrete = domain.discrete if self.is_inferred else DiscreteFeatures()
+        low, high = self.discrete.encoded_ranges(domain.ranges).clone()
         self.columns: Tensor | None = None
         blocks = domain.fingerprints if self.is_inferred else ()
         if self.is_inferred:
@@ -150,7 +154,13 @@ class PriorSource:
         """The features in use of `... x n x d` points, float64; compact ones stay."""
         if isinstance(X, CompactRows):
             return X
+        X = self.discrete.encoded(X)
         return (X if self.columns is None else X[..., self.columns]).double()
+
+    @property
+    def span(self) -> Tensor:
+        """Sides of the domain in units of the inputs."""
+        return torch.ones_like(self._span) if self.is_inferred else self._span
 
     def inputs(self, X: RowsT) -> RowsT:
         """Points as the kernel takes them, float64; compact ones stay."""
@@ -212,7 +222,7 @@ class PriorSource:
         )
         config = {"kernel": kernel, **self.settings.config()}
         if self.columns is not None:
-            own = domain.ranges[:, self.columns]
+            own = self.discrete.encoded_ranges(domain.ranges)[:, self.columns]
             if not torch.equal(own, self.bounds):
                 config["scaled_by"] = self.bounds.tolist()
         return config

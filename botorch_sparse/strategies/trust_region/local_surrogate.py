@@ -31,6 +31,7 @@ from botorch_sparse.strategies.trust_region.trust_region import (
     Region,
     fail_tolerance,
     side_weights,
+    smallest_length,
 )
 
 # Points of a posterior, the nearest ones.
@@ -89,7 +90,9 @@ class LocalSurrogate:
             (source,),
             domain,
             (source.initial(),),
-            Regions.begun(num_regions, settings.num_initial),
+            Regions.begun(
+                num_regions, settings.num_initial, smallest_length(domain.box)
+            ),
             max_inducing,
             fail_tolerance(domain.dim, batch_size),
         )
@@ -186,22 +189,32 @@ class LocalSurrogate:
         X = self.source.inputs(record.points(values.point))
         centers = self.source.inputs(self.centers(record, self.regions))
         lengths = [r.length for r in self.regions if r.center is not None]
-        sides = X.new_tensor(lengths).unsqueeze(-1) * self.side_weights()
-        return at(values, nearest(X, centers, sides * self._span()).cpu())
+        sides = self.source.span.to(X).repeat(len(lengths), 1)
+        weights = self.side_weights()[self.domain.discrete.columns(self.domain.dim)]
+        sides[:, self._ordered] *= X.new_tensor(lengths).unsqueeze(-1) * weights.to(X)
+        return at(values, nearest(X, centers, sides).cpu())
 
     def centers(self, record: RunRecord, regions: Sequence[Region]) -> Tensor:
         """The middles of regions, `r x d`."""
         points = [region.center for region in regions if region.center is not None]
         return record.points(torch.tensor(points, dtype=torch.long))
 
-    def _span(self) -> Tensor:
-        """Sides of the box in units of the inputs, `d`."""
-        low, high = self.source.inputs(self.domain.box.bounds)
-        return high - low
+    @property
+    def _ordered(self) -> list[int]:
+        """The inputs in which regions have sides: all but those of categories."""
+        features = self.domain.discrete.columns(self.domain.dim)
+        return list(range(len(features))) if self.source.is_inferred else features
 
     def side_weights(self) -> Tensor:
-        """What multiplies the length of a region in each feature, `d`."""
-        return side_weights([p.covar_module for p in self.priors], self._span())
+        """What multiplies the length of a region in each feature, `d`.
+
+        One in categories.
+        """
+        kernels, span = [p.covar_module for p in self.priors], self.source.span
+        weights = span.new_ones(self.domain.dim)
+        ordered = self.domain.discrete.columns(self.domain.dim)
+        weights[ordered] = side_weights(kernels, span, self._ordered)
+        return weights
 
     def posteriors_of(self, record: RunRecord) -> tuple[NystromPosterior, ...]:
         """The posteriors of what was learned."""

@@ -53,17 +53,19 @@ class Regions:
         regions: The regions.
         of_trial: Runs of all trials by their ids, on the host.
         num_initial: Points of a run before its region is used.
+        smallest: Length below which a region is too small to go on.
     """
 
     regions: tuple[Region, ...]
     of_trial: Tensor
     num_initial: int
+    smallest: float
 
     @classmethod
-    def begun(cls, num_regions: int, num_initial: int) -> "Regions":
+    def begun(cls, num_regions: int, num_initial: int, smallest: float) -> "Regions":
         """Those before any trial."""
         regions = tuple(Region(run) for run in range(num_regions))
-        return cls(regions, torch.empty(0, dtype=torch.long), num_initial)
+        return cls(regions, torch.empty(0, dtype=torch.long), num_initial, smallest)
 
     def with_trials(self, runs: Sequence[int]) -> "Regions":
         """The same after new trials, O(n)."""
@@ -130,7 +132,7 @@ class Regions:
                 after = self._after(region, standing, is_own, taken, tolerance)
             if shares(record):
                 taken.add(after.center)
-            if after.is_over:
+            if after.length < self.smallest:
                 last += 1
                 center = after.center if shares(record) else None
                 after = Region(last, start=len(record), center=center)

@@ -47,11 +47,6 @@ class Region:
     failures: int = 0
     center: int | None = None
 
-    @property
-    def is_over(self) -> bool:
-        """Whether it is too small to go on."""
-        return self.length < SMALLEST_LENGTH
-
     def after(self, num: int, *, is_success: bool, tolerance: int) -> "Region":
         """The region after a round of feedback.
 
@@ -92,19 +87,36 @@ def is_better(new: Tensor, before: Tensor) -> bool:
     return bool(new.max() > best + MARGIN * (best - before.median()))
 
 
+def smallest_length(box: Box) -> float:
+    """The length below which a region is too small to go on.
+
+    That is 2^-12; where no feature is continuous, where each candidate differs from the
+    middle in one feature, by one value.
+    """
+    values, fixed = box.discrete.values, box.fixed_features or {}
+    if any(j not in values and j not in fixed for j in range(box.dim)):
+        return SMALLEST_LENGTH
+    steps = [1 / len(v) for j, v in box.discrete.ordered.items() if j not in fixed]
+    return min([*steps, 0.5 / max(1, len(values))])
+
+
 @torch.no_grad()
-def side_weights(kernels: Sequence[Kernel], span: Tensor) -> Tensor:
+def side_weights(
+    kernels: Sequence[Kernel], span: Tensor, columns: Sequence[int] | None = None
+) -> Tensor:
     """What multiplies the length in each feature, `d`, of product one.
 
     Proportional to the lengthscales, in sides of the box; of several kernels to their
     geometric mean.
 
     Args:
-        kernels: Kernels of one lengthscale, or of one for each feature; all sides are
+        kernels: Kernels of one lengthscale, or of one for each input; all sides are
             alike for others.
-        span: `d` sides of the box in units of the kernels' inputs.
+        span: Sides of the box in units of the kernels' inputs.
+        columns: The `d` inputs that have a side; None for all.
     """
     logs = torch.stack([_log_sides(kernel, span) for kernel in kernels])
+    logs = logs if columns is None else logs[:, list(columns)]
     return (logs - logs.mean(-1, keepdim=True)).mean(0).exp()
 
 
@@ -124,6 +136,12 @@ def candidates_around(
     Half of the candidates change one to four of them, and the others each coordinate
     with probability min(1, 20 / d), at least one. Constraints are met by projection,
     and then by moving towards the middle, which meets them.
+
+    A discrete feature that changes takes another value: any category, or a number
+    within the region and at least the next one. At most as many of them change as the
+    region's length is of all of them, and at least one, so that a region shrinks in
+    these too [Wan2021]_. Candidates with discrete features are different ones, and of
+    those that do not meet the constraints none.
 
     Args:
         box: The domain.
@@ -146,19 +164,44 @@ def candidates_around(
     c = (c - low) / (high - low)
     lower, upper = (c - sides / 2).clamp_min(0.0), (c + sides / 2).clamp_max(1.0)
     sobol = SobolEngine(box.dim, scramble=True, seed=seed)
-    U = lower + (upper - lower) * sobol.draw(num, dtype=torch.float64).to(c)
-    steps = torch.where(_changed(free, num, seed), U - c, 0.0)
+    U = sobol.draw(num, dtype=torch.float64).to(c)
+    X = lower + (upper - lower) * U
+    changed = _changed(free, num, seed, *_most_discrete(box, sides))
+    if len(box.discrete):
+        reach = sides / 2 * (high - low)
+        others = box.discrete.others(low + (high - low) * c, U, reach)
+        places = list(box.discrete.values)
+        X[:, places] = ((others - low) / (high - low))[:, places]
+    steps = torch.where(changed, X - c, 0.0)
     if box.inequality_constraints or box.equality_constraints:
         steps = _feasible(box, steps, c, free, lower - c, upper - c)
         moved = (steps.abs() > SLACK).any(-1)
         steps = steps[moved] if moved.any() else steps[:1]
-    X = box.clamp(low + (high - low) * (c + steps))
+    X = low + (high - low) * (c + steps)
+    if len(box.discrete):
+        X = box.discrete.nearest(X)
+        X = torch.cat([X[box.is_feasible(X)], center.to(X).unsqueeze(0)])
+        X = X.unique(dim=0)
+    X = box.clamp(X)
     moved = (X != center.to(X)).any(-1)
     return X[moved] if moved.any() else X[:1]
 
 
-def _changed(free: Tensor, num: int, seed: int) -> Tensor:
-    """Which coordinates each candidate changes, `num x d`; one of the free at least."""
+def _most_discrete(box: Box, sides: Tensor) -> tuple[list[int], int]:
+    """The discrete features that may change, and how many of them in one candidate."""
+    fixed = box.fixed_features or {}
+    places = [index for index in box.discrete.values if index not in fixed]
+    length = min(1.0, float(sides.log().mean().exp()))
+    return places, max(1, math.ceil(length * len(places) - SLACK))
+
+
+def _changed(
+    free: Tensor, num: int, seed: int, discrete: Sequence[int] = (), most: int = 0
+) -> Tensor:
+    """Which coordinates each candidate changes, `num x d`; one of the free at least.
+
+    At most so many of the discrete ones.
+    """
     generator = torch.Generator().manual_seed(seed)
     places = free.nonzero().squeeze(-1).cpu()
     k = len(places)
@@ -171,6 +214,10 @@ def _changed(free: Tensor, num: int, seed: int) -> Tensor:
     number = torch.where(torch.arange(num) < num // 2, few, many)
     changed = torch.zeros(num, len(free), dtype=torch.bool)
     changed[:, places] = rank < number.unsqueeze(-1)
+    if len(discrete) > most:
+        order = torch.rand(num, len(discrete), generator=generator)
+        order = order.masked_fill(~changed[:, discrete], torch.inf).argsort(-1)
+        changed[:, discrete] &= order.argsort(-1) < most
     return changed.to(free.device)
 
 

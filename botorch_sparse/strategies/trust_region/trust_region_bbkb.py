@@ -56,6 +56,8 @@ Acquisition: TypeAlias = Literal["thompson", "ucb"]
 DEFAULT_BATCH_SIZE = 20
 MAX_INDUCING = 500
 FRONT_REGIONS = 5  # around a front, as in [Daulton2022]_
+# Points of a box with discrete features, drawn for one that is new.
+DRAWN_FOR_ONE = 4
 # Candidates of a region, by the number of features [Eriksson2019]_.
 FEWEST_CANDIDATES, MOST_CANDIDATES, CANDIDATES_PER_FEATURE = 2000, 5000, 200
 
@@ -77,6 +79,11 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     these leave open of the others counts as noise. Kernel and noise are fitted to 300
     of those within reach, in 30 iterations at most from where they stand (100 where a
     run begins). So the time of a batch does not grow with the number of evaluations.
+
+    **Integers, categories and binary features** are named by `discrete_dims` and
+    `cat_dims`. Candidates have values that there are, and are points that were not
+    proposed before; the kernel sees categories one-hot. A region without a continuous
+    feature ends where candidates differ from its middle in one feature.
 
     Use it on boxes of ten or more features, for thousands of evaluations in batches,
     and where the best value counts. `BBKB` has a regret bound and looks everywhere.
@@ -124,7 +131,8 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         minimize: See `Strategy`.
         outcomes: See `Strategy`.
         seed: Seed of the strategy's generator.
-        **domain: `bounds` (`2 x d`), and constraints; see `Strategy`.
+        **domain: `bounds` (`2 x d`), constraints, `discrete_dims` and `cat_dims`; see
+            `Strategy`.
 
     Raises:
         InputDataError: If an argument is out of its range, or `rule` comes with
@@ -145,6 +153,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
 
     batch_size: int
     takes_several_outcomes: ClassVar[bool] = True
+    takes_discrete_features: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -233,7 +242,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         ready = self._ready()
         if len(chosen) < limit and ready:
             chosen += self._best_points(ready, limit - len(chosen))
-        if not chosen:  # all first points are out, or none of them may be a middle
+        if not chosen:  # first points are out, or no middles, or all near them known
             chosen = self._drawn(self.regions[0], limit)
         runs = self.surrogate.runs.with_trials([run for _, run in chosen])
         self.surrogate = replace(self.surrogate, runs=runs)
@@ -250,10 +259,18 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         return chosen
 
     def _drawn(self, region: Region, num: int) -> list[tuple[int, int]]:
-        """Points from all of the domain."""
+        """Points from all of the domain; with discrete features new ones first."""
         if num == 0:
             return []
-        points = self.domain.sample(num, self.generator, self.record.add_point)
+        if not len(self.domain.discrete):
+            points = self.domain.sample(num, self.generator, self.record.add_point)
+            return [(point, region.run) for point in points]
+        seed, points = draw_seed(self.generator), list[int]()
+        X = self.surrogate.domain.box.sample(DRAWN_FOR_ONE * num, seed)
+        for x in X:
+            if len(points) < num and self.record.number_of(x) is None:
+                points.append(self.record.add_point(x))
+        points += [self.record.add_point(x) for x in X[: num - len(points)]]
         return [(point, region.run) for point in points]
 
     def _num_missing(self, region: Region) -> int:
@@ -272,6 +289,8 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         """Numbers and runs of the best candidates of all regions."""
         parts = [self._candidates(region) for region in regions]
         X, posteriors = torch.cat(parts), self._remember()
+        if not len(X):
+            return []
         if self.acquisition == "thompson":
             rows = self.surrogate.maximizers(X, limit, self.record, self.generator)
         else:
@@ -281,14 +300,18 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         return [(self.record.add_point(X[row]), int(run[row])) for row in rows]
 
     def _candidates(self, region: Region) -> Tensor:
-        """Candidates of a region, `k x d`."""
-        return candidates_around(
+        """Candidates of a region, `k x d`; with discrete features new points alone."""
+        X = candidates_around(
             self.surrogate.domain.box,
             self.surrogate.centers(self.record, [region])[0],
             region.length * self.surrogate.side_weights(),
             self.num_candidates,
             draw_seed(self.generator),
         )
+        if not len(self.domain.discrete):
+            return X
+        is_new = [self.record.number_of(x) is None for x in X.cpu()]
+        return X[torch.tensor(is_new, dtype=torch.bool, device=X.device)]
 
     def _by_bound(self, posterior: NystromPosterior, X: Tensor, num: int) -> list[int]:
         """Rows of the largest bounds, whose variances shrink; pending ones first."""

@@ -20,6 +20,7 @@ from botorch_sparse.ax.generation_strategies import (
     gssbo_generation_strategy,
     sparse_generation_strategy,
     thompson_generation_strategy,
+    trust_region_generation_strategy,
 )
 from botorch_sparse.ax.initialization import recommended_batch_size
 from botorch_sparse.ax.registry import SparseGenerators
@@ -29,6 +30,7 @@ from botorch_sparse.ax.sparse_generator import SparseGenerator
 from botorch_sparse.ax.sparse_surrogate import SparseSurrogate
 from botorch_sparse.ax.storage import register_for_storage
 from botorch_sparse.ax.thompson_acquisition import ThompsonAcquisition
+from botorch_sparse.ax.trust_region_generator import TrustRegionGenerator
 
 register_for_storage()
 
@@ -41,9 +43,11 @@ __all__ = [
     "SparseGenerators",
     "SparseSurrogate",
     "ThompsonAcquisition",
+    "TrustRegionGenerator",
     "bbkb_generation_strategy",
     "gssbo_generation_strategy",
     "recommended_batch_size",
     "sparse_generation_strategy",
     "thompson_generation_strategy",
+    "trust_region_generation_strategy",
 ]

@@ -32,6 +32,7 @@ from botorch_sparse.ax.strategy_options import (
 )
 from botorch_sparse.ax.thompson_acquisition import ThompsonAcquisition
 from botorch_sparse.models import SubsetSingleTaskGP
+from botorch_sparse.strategies.trust_region.trust_region_bbkb import MAX_INDUCING
 
 # Inducing points of a model, unless asked for otherwise, and bytes that it may take;
 # the model's own default depends on what is free at the moment.
@@ -220,6 +221,82 @@ def thompson_generation_strategy(
     generator = {"surrogate_spec": _surrogate_spec(options)}
     spec = _sparse_spec(ThompsonAcquisition, generator, {}, options)
     return _strategy("Thompson", num_initial, spec, options)
+
+
+def trust_region_generation_strategy(
+    num_initial: int = 20,
+    *,
+    batch_size: int = 1,
+    num_regions: int | None = None,
+    num_candidates: int | None = None,
+    max_local_points: int = MAX_INDUCING,
+    **options: Unpack[StrategyOptions],
+) -> GenerationStrategy:
+    """Sobol points, then trust regions around a sparse posterior [Eriksson2019]_.
+
+    See `botorch_sparse.strategies.TrustRegionBBKB`. Take it for ten or more parameters
+    and hundreds to thousands of trials, where the best value counts. Range, integer and
+    choice parameters, log scales, parameter constraints, several objectives and outcome
+    constraints are as with Ax's strategies.
+
+    Regions are kept in the metadata of the arms: they survive saving and loading in
+    JSON and SQL, and the parallel workers of an orchestrator. Pending trials count for
+    nothing until their results come, and failed ones not at all; attached ones belong
+    to the region that is in use.
+
+    Args:
+        num_initial: Arms of a run before its region is used; of the first one Sobol's
+            and attached ones.
+        batch_size: Arms that are evaluated at a time: a region shrinks after whole
+            batches without success.
+        num_regions: Regions at a time; see `TrustRegionBBKB`, as for the next two.
+        num_candidates: Candidates of each region.
+        max_local_points: Inducing points at most of the posterior near the regions;
+            `max_inducing_points` there.
+        **options: See `StrategyOptions`; without `candidates`, `allow_repeats` and
+            `optimizer_options`. The model of `model_options` only predicts.
+
+    Returns:
+        A strategy for `Client.set_generation_strategy`.
+
+    Example:
+        >>> strategy = trust_region_generation_strategy(10, batch_size=4, seed=0)
+        >>> [node.name for node in strategy._nodes]
+        ['Sobol', 'TrustRegion']
+    """
+    check_strategy_options(options)
+    for name in ("candidates", "allow_repeats", "optimizer_options"):
+        if options.get(name) is not None:
+            raise InputDataError(
+                f"Got {name}, and trust regions have none: they draw points of the "
+                "search space. For a table of arms use thompson_generation_strategy."
+            )
+    given = {
+        "batch_size": batch_size,
+        "num_regions": num_regions,
+        "num_candidates": num_candidates,
+        "max_local_points": max_local_points,
+        "num_initial": num_initial,
+    }
+    for name, value in given.items():
+        if value is not None:
+            check_whole(name, value)
+    growth = options.get("refit_growth", DEFAULT_GROWTH)
+    validate_growth(growth)
+    transforms = _transform_configs(growth)
+    del transforms["NearestCandidate"]
+    kwargs = {
+        **given,
+        "surrogate_spec": _surrogate_spec(options),
+        "refit_growth": growth,
+        "seed": options.get("seed"),
+        "transform_configs": transforms,
+    }
+    spec = GeneratorSpec(
+        SparseGenerators.TRUST_REGION,
+        generator_kwargs=as_python({k: v for k, v in kwargs.items() if v is not None}),
+    )
+    return _strategy("TrustRegion", num_initial, spec, options)
 
 
 def _sparse_spec(

@@ -20,6 +20,7 @@ from botorch_sparse.ax.transforms import (
     ScheduledStandardizeY,
     ScheduledWinsorize,
 )
+from botorch_sparse.ax.trust_region_generator import TrustRegionGenerator
 
 # As in Ax's `BOTORCH_MODULAR`, with constants that follow the schedule.
 Y_TRANSFORMS = [
@@ -37,6 +38,11 @@ SETUPS = {
         transforms=[NearestCandidate, *MBM_X_trans, *Y_TRANSFORMS],
         not_saved_generator_kwargs=["candidates"],
     ),
+    "TrustRegion": GeneratorSetup(
+        adapter_class=SparseAdapter,
+        generator_class=TrustRegionGenerator,
+        transforms=[*MBM_X_trans, *Y_TRANSFORMS],
+    ),
     "TableSobol": GeneratorSetup(
         adapter_class=RandomAdapter,
         generator_class=TableSobolGenerator,
@@ -51,6 +57,7 @@ class SparseGenerators(GeneratorRegistryBase):
     """Generators for `GeneratorSpec`, as `ax.adapter.registry.Generators`."""
 
     BOTORCH_SPARSE = "BoTorchSparse"
+    TRUST_REGION = "TrustRegion"
     TABLE_SOBOL = "TableSobol"
 
     @property

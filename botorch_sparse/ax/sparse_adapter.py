@@ -21,6 +21,7 @@ from botorch_sparse.ax.arm_table import ArmTable
 from botorch_sparse.ax.cross_validation import LeftOutPredictions, predictions
 from botorch_sparse.ax.folds import AllButOne, DataByArm
 from botorch_sparse.ax.sparse_generator import SparseGenerator
+from botorch_sparse.ax.trial_data import last_note
 
 
 class SparseAdapter(TorchAdapter):
@@ -47,6 +48,7 @@ class SparseAdapter(TorchAdapter):
         generator = self.generator
         if isinstance(generator, SparseGenerator):
             generator.num_trials = len(self._experiment.trials)
+            generator.last_note = last_note(self._experiment)
             if generator.candidates is not None:
                 generator.choices = self._choices(generator.candidates, search_space)
         return super()._gen(n, search_space, **kwargs)

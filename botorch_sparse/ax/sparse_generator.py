@@ -2,11 +2,12 @@
 
 import inspect
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from ax.core.search_space import SearchSpaceDigest
+from ax.core.types import TCandidateMetadata
 from ax.generators.torch.botorch_modular.acquisition import Acquisition
 from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
 from ax.generators.torch.botorch_modular.surrogate import Surrogate, SurrogateSpec
@@ -36,6 +37,9 @@ from botorch_sparse.ax.sparse_acquisition import SparseAcquisition
 from botorch_sparse.ax.sparse_surrogate import SparseSurrogate
 from botorch_sparse.models import SparseSingleTaskGP
 
+# Of the rows of each data set, what their generation left there.
+Metadata: TypeAlias = list[list[TCandidateMetadata]] | None
+
 
 class SparseGenerator(BoTorchGenerator):
     """`BoTorchGenerator` for thousands of trials; see `SparseSurrogate`.
@@ -52,6 +56,7 @@ class SparseGenerator(BoTorchGenerator):
     Attributes:
         refits_folds: Whether `refit_on_cv` was asked for; that is always True, for Ax.
         choices: `A x d` candidates in the space of the model, which the adapter sets.
+        last_note: What the newest trial notes of its generation; see `trial_data`.
         attempts: Numbers of observations and pending points, and how often candidates
             were generated for them so far.
     """
@@ -105,11 +110,16 @@ class SparseGenerator(BoTorchGenerator):
         self.seed = seed
         self.choices: Tensor | None = None
         self.num_trials = 0  # of the experiment, failed ones too
+        self.last_note: Mapping[str, Any] | None = None
         self.attempts: tuple[tuple[int, ...], int] = ((), 0)
         self._left_out: tuple[Model, list[LeftOutPredictions] | None] | None = None
 
     def fit(
-        self, datasets: Sequence[SupervisedDataset], *args: Any, **kwargs: Any
+        self,
+        datasets: Sequence[SupervisedDataset],
+        search_space_digest: SearchSpaceDigest,
+        candidate_metadata: Metadata = None,
+        **kwargs: Any,
     ) -> None:
         """Fit the surrogate; see `BoTorchGenerator.fit`."""
         if self._surrogate is None:
@@ -119,7 +129,7 @@ class SparseGenerator(BoTorchGenerator):
                 warm_start_refit=self.warm_start_refit,
                 refit_growth=self.refit_growth,
             )
-        super().fit(datasets, *args, **kwargs)
+        super().fit(datasets, search_space_digest, candidate_metadata, **kwargs)
 
     def gen(
         self,

@@ -68,7 +68,11 @@ class ThompsonAcquisition(SparseAcquisition):
         rows = self._eligible(self.choices, kwargs)
         is_unique = not self.allows_repeats()
         rows = rows.unique(dim=0) if is_unique and n > 1 else rows
-        wanted = self._wanted()
+        wanted = wanted_outcomes(
+            self._objective_weights,
+            self.objective_thresholds,
+            self._outcome_constraints,
+        )
         models = _each_output(self._model)
         models = [models[output] for output in wanted]
         X, Y = self._observations(list(wanted))
@@ -90,24 +94,6 @@ class ThompsonAcquisition(SparseAcquisition):
         means = self.evaluate(chosen.unsqueeze(-2)).detach()
         return chosen, means, torch.ones(len(chosen), dtype=self.dtype)
 
-    def _wanted(self) -> dict[int, Objective | Constraint]:
-        """What is wanted of the outputs of the model, by their numbers."""
-        wanted: dict[int, Objective | Constraint] = {}
-        for place, row in enumerate(self._objective_weights):
-            output, weight = _only_entry("an objective", row)
-            goals = self._objective_thresholds
-            goal = math.nan if goals is None else float(goals[place])
-            threshold = None if math.isnan(goal) else math.copysign(1.0, weight) * goal
-            wanted[output] = Objective(output, weight < 0, threshold)
-        limits: dict[int, dict[str, float]] = {}
-        for row, bound in zip(*(self._outcome_constraints or ((), ())), strict=True):
-            output, weight = _only_entry("an outcome constraint", row)
-            name = "upper" if weight > 0 else "lower"
-            limits.setdefault(output, {})[name] = float(bound) / weight
-        for output, each in limits.items():
-            wanted[output] = Constraint(output, **each)
-        return wanted
-
     def _observations(self, outputs: list[int]) -> tuple[Tensor, Tensor]:
         """All observations: `n x d` points and `n x k` values, NaN for unknown."""
         used = self._subset_idcs
@@ -123,6 +109,33 @@ class ThompsonAcquisition(SparseAcquisition):
                 Ys.append(Y)
             first = last
         return torch.cat(Xs), torch.cat(Ys)
+
+
+def wanted_outcomes(
+    objective_weights: Tensor,
+    objective_thresholds: Tensor | None,
+    outcome_constraints: tuple[Tensor, Tensor] | None,
+) -> dict[int, Objective | Constraint]:
+    """What is wanted of the outputs of a model, by their numbers.
+
+    Raises:
+        UnsupportedError: For objectives and constraints that combine outcomes.
+    """
+    wanted: dict[int, Objective | Constraint] = {}
+    for place, row in enumerate(objective_weights):
+        output, weight = _only_entry("an objective", row)
+        goals = objective_thresholds
+        goal = math.nan if goals is None else float(goals[place])
+        threshold = None if math.isnan(goal) else math.copysign(1.0, weight) * goal
+        wanted[output] = Objective(output, weight < 0, threshold)
+    limits: dict[int, dict[str, float]] = {}
+    for row, bound in zip(*(outcome_constraints or ((), ())), strict=True):
+        output, weight = _only_entry("an outcome constraint", row)
+        name = "upper" if weight > 0 else "lower"
+        limits.setdefault(output, {})[name] = float(bound) / weight
+    for output, each in limits.items():
+        wanted[output] = Constraint(output, **each)
+    return wanted
 
 
 def _each_output(model: Model) -> list[Model]:
@@ -147,7 +160,7 @@ def _only_entry(name: str, row: Tensor) -> tuple[int, float]:
     places = row.nonzero().squeeze(-1).tolist()
     if len(places) != 1:
         raise UnsupportedError(
-            f"Thompson sampling got {name} that combines {len(places)} outcomes; need "
+            f"Sample paths got {name} that combines {len(places)} outcomes; need "
             "one of each outcome. Add a metric that is the combination, or use "
             "sparse_generation_strategy."
         )

@@ -68,10 +68,15 @@ def make_client() -> Callable[..., Client]:
         parameters: list[Any] | None = None,
         objective: str = "f",
         constraints: list[str] | None = None,
+        parameter_constraints: list[str] | None = None,
         **options: Any,
     ) -> Client:
         client = Client(**options)
-        client.configure_experiment(name="test", parameters=parameters or floats(BOX))
+        client.configure_experiment(
+            name="test",
+            parameters=parameters or floats(BOX),
+            parameter_constraints=parameter_constraints or [],
+        )
         client.configure_optimization(
             objective=objective, outcome_constraints=constraints or []
         )

@@ -1,0 +1,331 @@
+"""Trust regions in Ax's search spaces, and what their trials note of them."""
+
+import json
+import random
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+import torch
+from ax.adapter.cross_validation import cross_validate
+from ax.api.client import Client
+from ax.api.configs import ChoiceParameterConfig, StorageConfig
+from ax.core.experiment import Experiment
+from ax.generation_strategy.generation_strategy import GenerationStrategy
+from ax.storage.json_store.decoder import object_from_json
+from ax.storage.json_store.encoder import object_to_json
+from ax_problems import BOX, MIXED, NO_THRESHOLDS, branin, floats, mixed
+from botorch.exceptions import InputDataError, UnsupportedError
+from torch import Tensor
+
+from botorch_sparse.ax import trust_region_generation_strategy
+from botorch_sparse.ax.encoded_box import EncodedBox
+from botorch_sparse.ax.trial_data import NOTE, last_note
+from botorch_sparse.strategies import TrustRegionBBKB
+
+LIMIT = "k <= 6*x + 6"
+
+
+def mixed_client(make_client: Any, num_initial: int = 6, **options: Any) -> Client:
+    strategy = trust_region_generation_strategy(num_initial, seed=0, **options)
+    return make_client(strategy, MIXED, parameter_constraints=[LIMIT])
+
+
+def evaluated(client: Client, num: int, size: int = 1) -> list[dict[str, Any]]:
+    """What was asked for, in so many calls."""
+    asked = list[dict[str, Any]]()
+    for _ in range(num):
+        for index, point in client.get_next_trials(size).items():
+            client.complete_trial(index, raw_data={"f": mixed(**point)})
+            asked.append(point)
+    return asked
+
+
+def note_of(client: Client) -> dict[str, Any]:
+    return dict(last_note(client._experiment)["regions"])
+
+
+def test_mixed_spaces_are_searched(make_client):
+    """Logarithms, integers, ordered and unordered choices, and a constraint."""
+    client = mixed_client(make_client, batch_size=4)
+    asked = evaluated(client, 15, size=4)
+    values = [mixed(**point) for point in asked]
+    assert max(values) > 0.68  # of 0.7
+    assert max(values) > max(values[:12])
+    for point in asked:
+        assert point["kind"] in "abc" and point["level"] in (1, 2, 4)
+        assert isinstance(point["k"], int) and 1 <= point["k"] <= 8
+        assert 0 <= point["x"] <= 1 and 1e-4 <= point["rate"] <= 1
+        assert point["k"] <= 6 * point["x"] + 6 + 1e-6
+    assert len({json.dumps(point) for point in asked}) == len(asked)
+
+
+def test_regions_are_those_of_the_strategy(make_client):
+    """Against `TrustRegionBBKB` that was told the same points one by one.
+
+    Without noise a region depends on points and values alone.
+    """
+    strategy = trust_region_generation_strategy(5, seed=0)
+    client = make_client(strategy, floats(BOX))
+    told = TrustRegionBBKB(
+        bounds=torch.tensor(list(BOX.values())).T.double(),
+        batch_size=1,
+        num_initial=5,
+    )
+    lengths = set()
+    for number in range(30):
+        ((index, point),) = client.get_next_trials(1).items()
+        if number > 5:
+            (noted,) = note_of(client)["regions"]
+            (region,) = told.regions
+            assert noted["length"] == region.length
+            assert (noted["successes"], noted["failures"]) == (
+                region.successes,
+                region.failures,
+            )
+            center = told.record.points(torch.tensor([region.center]))
+            assert noted["center"] == pytest.approx(center[0].tolist())
+            lengths.add(region.length)
+        client.complete_trial(index, raw_data={"f": branin(**point)})
+        told.tell([list(point.values())], [branin(**point)])
+    assert len(lengths) > 1
+
+
+def from_database(path: Path) -> StorageConfig:
+    db = pytest.importorskip("ax.storage.sqa_store.db")
+    url = f"sqlite:///{path}"
+    db.init_engine_and_session_factory(url=url, force_init=True)
+    db.create_all_tables(db.get_engine())
+    return StorageConfig(url=url)
+
+
+@pytest.mark.parametrize("before", [7, 14])
+def test_saved_and_loaded_in_the_middle(before, make_client, tmp_path):
+    """From JSON, from sqlite, and in memory: the same next arms and the same note."""
+    config = from_database(tmp_path / "ax.db")
+    strategy = trust_region_generation_strategy(6, batch_size=2, seed=0)
+    client = make_client(
+        strategy, MIXED, parameter_constraints=[LIMIT], storage_config=config
+    )
+    evaluated(client, before)
+    failed, _ = client.get_next_trials(2)  # the other one stays pending
+    client.mark_trial_failed(failed)
+    client.save_to_json_file(str(tmp_path / "ax.json"))
+    from_json = Client.load_from_json_file(str(tmp_path / "ax.json"))
+    from_sql = Client.load_from_database("test", storage_config=config)
+    (sql,) = from_sql._generation_strategy.gen(from_sql._experiment, n=1)
+    expected = from_json.get_next_trials(2)
+    assert client.get_next_trials(2) == expected
+    assert sql[0].arms[0].parameters == expected[before + 2]
+    assert note_of(client) == note_of(from_json)
+    for one in (client, from_json):
+        evaluated(one, 2, size=2)
+    assert client.get_next_trials(1) == from_json.get_next_trials(1)
+
+
+def test_failed_and_abandoned_trials_count_for_nothing(make_client):
+    client = mixed_client(make_client)
+    evaluated(client, 12)
+    before = None
+    for mark in (client.mark_trial_failed, client.mark_trial_abandoned):
+        for index in client.get_next_trials(3):
+            mark(index)
+        (region,) = note_of(client)["regions"]
+        now = (region["length"], region["failures"], region["successes"])
+        before = before or now
+        assert now == before
+    assert len(evaluated(client, 2)) == 2
+
+
+def test_pending_points_are_not_proposed_again(make_client):
+    """Of six workers, of which the first results come last."""
+    client = mixed_client(make_client)
+    evaluated(client, 8)
+    pending = dict(client.get_next_trials(2))
+    for _ in range(4):
+        pending |= client.get_next_trials(1)
+    assert len({json.dumps(point) for point in pending.values()}) == 6
+    for index, point in reversed(pending.items()):
+        client.complete_trial(index, raw_data={"f": mixed(**point)})
+        evaluated(client, 1)
+    assert note_of(client)["learned"][0][0] == 0
+
+
+def test_batch_trials(make_client):
+    """Arms of one trial, and a batch larger than `batch_size`."""
+    client = mixed_client(make_client, batch_size=2)
+    evaluated(client, 7)
+    experiment: Experiment = client._experiment
+    strategy: GenerationStrategy = client._generation_strategy
+    (runs,) = strategy.gen(experiment, n=5)
+    assert len(runs[0].arms) == 5
+    notes = [
+        metadata[NOTE]
+        for metadata in runs[0].candidate_metadata_by_arm_signature.values()
+    ]
+    assert [note["run"] for note in notes] == [0] * 5
+    assert ["regions" in note for note in notes] == [True] + [False] * 4
+
+
+def test_trials_of_other_origin(make_client, attach):
+    """Attached points are learned, and the region begins at the best of them."""
+    client = mixed_client(make_client)
+    rng = random.Random(0)
+    points = [
+        {
+            "kind": rng.choice("abc"),
+            "level": rng.choice([1, 2, 4]),
+            "k": rng.randint(1, 6),
+            "x": rng.random(),
+            "rate": 10 ** rng.uniform(-4, 0),
+        }
+        for _ in range(30)
+    ]
+    attach(client, [(point, {"f": mixed(**point)}) for point in points])
+    client.get_next_trials(1)
+    best = max(points, key=lambda point: mixed(**point))
+    (region,) = note_of(client)["regions"]
+    level, k, x, rate, kind = region["center"]
+    assert (k, x) == (best["k"], pytest.approx(best["x"]))
+    assert 10**rate == pytest.approx(best["rate"])
+    assert 10**level == pytest.approx(best["level"])
+    assert "abc"[int(kind)] == best["kind"]
+
+
+def test_a_region_that_ends_begins_anew(make_client):
+    """With points from all of the space; what came before stays out of its run."""
+    client = make_client(trust_region_generation_strategy(4, seed=0), floats(BOX))
+    worst = 0.0
+    runs = []
+    for _ in range(70):
+        ((index, _),) = client.get_next_trials(1).items()
+        worst -= 1.0
+        client.complete_trial(index, raw_data={"f": worst})
+        note = last_note(client._experiment)
+        runs.append(0 if note is None else note["run"])
+    assert runs[-1] == 1 and sorted(runs) == runs
+    (region,) = note_of(client)["regions"]
+    assert region["run"] == 1 and region["start"] == runs.index(1)
+
+
+@NO_THRESHOLDS
+def test_several_objectives_and_constraints(make_client):
+    """Five regions; the reference point is noted, and the limit is kept in the end."""
+    client = make_client(
+        trust_region_generation_strategy(8, batch_size=4, seed=0),
+        floats(BOX),
+        objective="f, -g",
+        constraints=["h <= 2.0"],
+    )
+
+    def outcomes(x1: float, x2: float) -> dict[str, float]:
+        return {"f": branin(x1, x2), "g": x1**2 + x2, "h": x2 / 4}
+
+    for _ in range(8):
+        for index, point in client.get_next_trials(4).items():
+            client.complete_trial(index, raw_data=outcomes(**point))
+    regions = note_of(client)["regions"]
+    assert len(regions) == 5 and all(region["center"] for region in regions)
+    arms = [trial.arm.parameters for trial in client._experiment.trials.values()]
+    is_kept = [outcomes(**point)["h"] <= 2.0 for point in arms]
+    assert sum(is_kept[-12:]) > sum(is_kept[:8]) * 12 / 8
+    assert len(client.get_pareto_frontier(use_model_predictions=False)) > 2
+
+
+def test_choices_alone(make_client):
+    """A space without numbers: each arm once, until there is none left."""
+    parameters = [
+        ChoiceParameterConfig(
+            name=name, values=["a", "b", "c"], parameter_type="str", is_ordered=False
+        )
+        for name in ("p", "q", "r")
+    ]
+    client = make_client(trust_region_generation_strategy(5, seed=0), parameters)
+    asked = []
+    for _ in range(20):
+        ((index, point),) = client.get_next_trials(1).items()
+        asked.append("".join(point.values()))
+        client.complete_trial(index, raw_data={"f": asked[-1].count("c")})
+    assert len(set(asked)) == 20 and "ccc" in asked
+
+
+def test_predictions(make_client):
+    """Of new arms by the regions' posterior; of others by a model that waits for it."""
+    client = mixed_client(make_client)
+    evaluated(client, 25)
+    ((index, point),) = client.get_next_trials(1).items()
+    run = client._experiment.trials[index].generator_run
+    mean, covariance = run.model_predictions
+    assert abs(mean["f"][0] - mixed(**point)) < 0.3 and covariance["f"]["f"][0] > 0
+    adapter = client._generation_strategy.adapter
+    assert adapter.generator._surrogate is None
+    other = client._experiment.trials[12].arm.parameters
+    predicted = client.predict([other])[0]["f"][0]
+    assert abs(predicted - mixed(**other)) < 0.3
+    assert adapter.generator._surrogate is not None
+    assert len(cross_validate(adapter)) == 25
+    client.get_best_parameterization()
+
+
+def test_another_search_space_begins_anew(make_client):
+    """What was noted of other columns is not taken for this one's."""
+    client = mixed_client(make_client)
+    evaluated(client, 8)
+    run = client._experiment.trials[7].generator_run
+    (metadata,) = run.candidate_metadata_by_arm_signature.values()
+    note = metadata[NOTE]["regions"]
+    assert note["space"][0][3:] == ["level", "k", "x", "rate"]
+    note["space"][0][0] = "other"
+    note["regions"][0] |= {"run": 5, "length": 0.01}
+    client.get_next_trials(1)
+    (region,) = note_of(client)["regions"]
+    assert region["run"] == 0 and region["length"] == 0.8
+
+
+def test_columns_of_choices():
+    """From one-hot columns to codes and back."""
+    names = ["p_OH_PARAM_0", "p_OH_PARAM_1", "p_OH_PARAM_2", "x"]
+
+    class Space:
+        feature_names = names
+        bounds = ((0.0, 1.0),) * 3 + ((2.0, 5.0),)
+        task_features = fidelity_features = categorical_features = ()
+        discrete_choices = MappingProxyType({})
+
+    box = EncodedBox.of(Space)
+    X = torch.tensor([[0.0, 0, 1, 3.5], [1.0, 0, 0, 2.5]], dtype=torch.float64)
+    points: Tensor = box.points(X)
+    assert points.tolist() == [[3.5, 2.0], [2.5, 0.0]]
+    assert torch.equal(box.rows(points), X)
+    Space.fidelity_features = (3,)
+    with pytest.raises(UnsupportedError, match="learning curves"):
+        EncodedBox.of(Space)
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        ({"candidates": [{"x1": 0.0}]}, "thompson_generation_strategy"),
+        ({"allow_repeats": True}, "none"),
+        ({"optimizer_options": {"num_restarts": 2}}, "none"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"num_regions": 1.5}, "num_regions"),
+        ({"num_initial": 0}, "num_initial"),
+        ({"num_candidate": 5}, "num_candidate"),
+    ],
+)
+def test_options_that_are_refused(given, words):
+    with pytest.raises(InputDataError, match=words):
+        trust_region_generation_strategy(**given)
+
+
+def test_strategies_are_stored():
+    strategy = trust_region_generation_strategy(
+        7, batch_size=3, num_regions=2, num_candidates=500, seed=1, name="mine"
+    )
+    text = json.dumps(object_to_json(strategy))
+    loaded = object_from_json(json.loads(text))
+    assert loaded == strategy
+    for node, other in zip(strategy._nodes, loaded._nodes, strict=True):
+        assert repr(node.generator_specs) == repr(other.generator_specs)

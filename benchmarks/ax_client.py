@@ -22,9 +22,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from ax.api.client import Client
 from ax.api.configs import RangeParameterConfig
+from ax.core.data import Data
 from botorch.test_functions import Ackley, Levy
 
 from benchmarks.measure import in_fresh_process, matmul_seconds
@@ -33,7 +35,7 @@ DIMENSION = 5
 NOISE = 0.05  # standard deviation, relative to that of the function
 NUM_INITIAL = 10
 BEST = {"ackley": 1 / 3, "levy": 0.55}  # where the optimum is in the unit cube
-# And "gssbo", and "sobol", which is Ax alone.
+# And "trust_region", "gssbo", and "sobol", which is Ax alone.
 STRATEGIES = ("sparse", "bbkb", "default")
 # Trials around a point of the table whose median is shown.
 WINDOW = 20
@@ -114,8 +116,11 @@ def run(strategy: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def attached(strategy: str, args: argparse.Namespace, n: int) -> Client:
-    """A client with `n` completed trials: a third spread out, the others converging."""
-    evaluate, client = objective(args.function), client_with(strategy)
+    """A client with `n` completed trials: a third spread out, the others converging.
+
+    Their data come at once: trial by trial Ax goes over all of them each time.
+    """
+    evaluate, client, rows = objective(args.function), client_with(strategy), []
     generator = torch.Generator().manual_seed(n)
     for t in range(n):
         width = 0.05 if t % 3 == 2 else 0.15
@@ -125,7 +130,12 @@ def attached(strategy: str, args: argparse.Namespace, n: int) -> Client:
         names = [f"x{i}" for i in range(DIMENSION)]
         point = dict(zip(names, x.clamp(0, 1).tolist(), strict=True))
         index = client.attach_trial(parameters=point)
-        client.complete_trial(index, raw_data={"f": evaluate(point)[0]})
+        trial = client._experiment.trials[index]
+        row = {"trial_index": index, "arm_name": trial.arm.name, "sem": math.nan}
+        row |= {"metric_name": "f", "metric_signature": "f"}
+        rows.append(row | {"mean": evaluate(point)[0]})
+        trial.mark_completed()
+    client._experiment.attach_data(Data(df=pd.DataFrame(rows)))
     return client
 
 

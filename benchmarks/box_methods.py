@@ -34,7 +34,8 @@ class Run:
     """What a method was told, and what it took.
 
     Args:
-        objective: From `n x d` points to `n` values, or to `n x k` of k outcomes.
+        objective: From `n x d` points to `n` values, or to `n x k` of k outcomes; it
+            may have `discrete_dims` and `cat_dims`, as strategies take them.
         bounds: `2 x d`.
         total: Evaluations.
         seed: Of the method.
@@ -50,6 +51,11 @@ class Run:
         limit: float = math.inf,
     ) -> None:
         self.objective, self.bounds = objective, bounds.double()
+        self.discrete = {
+            name: values
+            for name in ("discrete_dims", "cat_dims")
+            if (values := getattr(objective, name, None)) is not None
+        }
         self.total, self.seed, self.limit = total, seed, limit
         self.values: list[Any] = []
         self.seconds: list[float] = []  # after each value
@@ -76,7 +82,8 @@ def by_strategy(make: Callable[..., Strategy]) -> Callable[[Run], None]:
     """A method that asks and tells one of ours."""
 
     def run(run: Run) -> None:
-        strategy = make(bounds=run.bounds, seed=run.seed, minimize=True)
+        box = {"bounds": run.bounds, **run.discrete}
+        strategy = make(**box, seed=run.seed, minimize=True)
         while not run.is_over:
             batch = strategy.ask(min(BATCH_SIZE, run.total - len(run.values)))
             strategy.tell(batch, run.evaluate(batch.X))
@@ -129,10 +136,14 @@ def by_tpe(run: Run) -> None:
         seed=run.seed, multivariate=True, constant_liar=True
     )
     study = optuna.create_study(sampler=sampler)
-    space = {
+    space: dict[str, optuna.distributions.BaseDistribution] = {
         f"x{i}": optuna.distributions.FloatDistribution(low, high)
         for i, (low, high) in enumerate(run.bounds.mT.tolist())
     }
+    for values in run.discrete.values():
+        for i, each in values.items():
+            choices = [float(value) for value in each]
+            space[f"x{i}"] = optuna.distributions.CategoricalDistribution(choices)
     while not run.is_over:
         trials = [study.ask(space) for _ in range(BATCH_SIZE)]
         X = [[trial.params[name] for name in space] for trial in trials]
@@ -278,6 +289,8 @@ def random_search(**given: Any) -> Strategy:
     return RandomSearch(**given, batch_size=BATCH_SIZE)
 
 
+# Those that know of features that take some values only.
+DISCRETE_METHODS = ("trust-region", "trust-region-5", "random", "tpe")
 METHODS: dict[str, Callable[[Run], None]] = {
     "trust-region": by_strategy(trust_region),
     "trust-region-5": by_strategy(trust_regions),

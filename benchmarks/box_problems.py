@@ -102,12 +102,99 @@ class Swimmer:
         return total
 
 
+class BinaryAckley:
+    """Ackley's function of 20 features, of which the first ten are 0 or 1.
+
+    The minimum, zero, is at a pattern of bits and a point that a fixed seed draws: at
+    zeros and in the middle of the box it would be found by methods that look there.
+    """
+
+    def __init__(self) -> None:
+        g = torch.Generator().manual_seed(0)
+        self.bits = torch.randint(2, (10,), generator=g).double()
+        self.middle = torch.rand(10, generator=g, dtype=torch.float64) - 0.5
+        self.function = Ackley(dim=20)
+        low = torch.cat([torch.zeros(10), -torch.ones(10)]).double()
+        self.bounds = torch.stack([low, torch.ones(20).double()])
+        self.discrete_dims = {j: (0, 1) for j in range(10)}
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Values of `n x 20` points, `n`."""
+        X = X.double()
+        away = [(X[:, :10] - self.bits).abs(), X[:, 10:] - self.middle]
+        return self.function(torch.cat(away, dim=-1))
+
+
+class PestControl:
+    """Which of four pesticides to use at each of 25 stages, or none [Oh2019]_.
+
+    The costs of one season, to minimize: what is paid for them, with a discount for
+    using one often, and the stages at which more than a tenth of the products is
+    infested, by 100 simulations of spread and control. Pests get used to a pesticide
+    that comes again. The random numbers of the simulations are always the same.
+    """
+
+    num_stages, num_simulations, tolerated = 25, 100, 0.1
+    price = np.array([0.0, 1.0, 0.8, 0.7, 0.5])
+    discount = np.array([0.0, 0.2, 0.3, 0.3, 0.0])
+    survival = np.array([1.0, 2.0, 3.0, 3.0, 5.0]) / 7  # second parameters of a beta
+    habituation = np.array([0.0, 1.0, 2.5, 2.0, 0.5]) / 7
+
+    def __init__(self) -> None:
+        n = self.num_stages
+        self.bounds = torch.tensor([[0.0] * n, [4.0] * n], dtype=torch.float64)
+        self.cat_dims = {j: range(5) for j in range(n)}
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Costs of `n x 25` plans, `n`."""
+        return torch.tensor([self._cost(x) for x in X.round().long().numpy()]).double()
+
+    def _cost(self, plan: np.ndarray) -> float:
+        g, n = np.random.default_rng(0), self.num_stages
+        uses = np.bincount(plan, minlength=5)
+        paid = (self.price * (1 - self.discount * uses / n))[plan].sum()
+        infested = g.beta(1.0, 30.0, self.num_simulations)
+        survival, above = self.survival.copy(), 0.0
+        for choice in plan:
+            above += float((infested > self.tolerated).mean())
+            spread = g.beta(1.0, 17 / 3, self.num_simulations)
+            killed = g.beta(1.0, survival[choice], self.num_simulations)
+            if choice:
+                infested = (1 - killed) * infested
+                survival[choice] += self.habituation[choice] / n
+            else:
+                infested = infested + spread * (1 - infested)
+        return float(paid) + above
+
+
+class LowAutocorrelation:
+    r"""Binary sequences of 50 signs whose autocorrelations are low (LABS), to minimize.
+
+    Minus the merit factor, :math:`-n^2 / (2 \sum_k C_k^2)` with :math:`C_k = \sum_i s_i
+    s_{i+k}`; the best sequence of 50 has 8.17 [Packebusch2016]_.
+    """
+
+    num = 50
+
+    def __init__(self) -> None:
+        bounds = [[0.0] * self.num, [1.0] * self.num]
+        self.bounds = torch.tensor(bounds, dtype=torch.float64)
+        self.discrete_dims = {j: (0, 1) for j in range(self.num)}
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Values of `n x 50` sequences of 0 and 1, `n`."""
+        s, n = 2 * X.double().round() - 1, self.num
+        lags = [(s[:, :-k] * s[:, k:]).sum(-1).square() for k in range(1, n)]
+        return -(n**2) / (2 * torch.stack(lags).sum(0))
+
+
 @dataclass(frozen=True)
 class Problem:
     """A function and how often it is evaluated.
 
     Attributes:
-        make: From a seed to the function, which has `bounds`, `2 x d`.
+        make: From a seed to the function, which has `bounds`, `2 x d`, and may have
+            `discrete_dims` or `cat_dims`.
         total: Evaluations.
         digits: Of its values in tables.
     """
@@ -124,4 +211,7 @@ PROBLEMS = {
     "hartmann6": Problem(lambda _: Hartmann()),
     "rover60": Problem(lambda _: Rover(), digits=3),
     "swimmer16": Problem(Swimmer, total=1000, digits=1),
+    "ackley-binary": Problem(lambda _: BinaryAckley(), total=1000),
+    "pest-control": Problem(lambda _: PestControl(), total=1000, digits=2),
+    "labs50": Problem(lambda _: LowAutocorrelation(), total=1000, digits=3),
 }

@@ -1,5 +1,7 @@
 """Ten thousand evaluations on a box: ours, TuRBO, CMA-ES, TPE and random search.
 
+And a thousand with binary features and categories: ours, TPE and random search.
+
 Each run is kept in a JSON file as soon as it is over. Seconds are CPU seconds of the
 method, without the objective; `--limit` breaks a run off after so many. All problems
 are minimized; of the swimmer's noisy returns the best is the luckiest. `pip install -e
@@ -19,11 +21,13 @@ from typing import Any
 
 import torch
 
-from benchmarks.box_methods import BATCH_SIZE, METHODS, Run
+from benchmarks.box_methods import BATCH_SIZE, DISCRETE_METHODS, METHODS, Run
 from benchmarks.box_problems import PROBLEMS
 from benchmarks.measure import installed
 from benchmarks.store import Store
 
+# Problems with features that take some values only.
+DISCRETE = ("ackley-binary", "pest-control", "labs50")
 AT = (200, 500, 1000, 2000, 5000, 10000)
 # Packages that a problem or a method needs.
 NEEDS = {"cma-es": "cma", "tpe": "optuna", "swimmer16": "mujoco"}
@@ -173,6 +177,8 @@ def main(arguments: list[str] | None = None) -> None:
         for name in installed(args.problems, NEEDS):
             total = min(PROBLEMS[name].total, args.total)
             for method in installed(args.methods, NEEDS):
+                if name in DISCRETE and method not in DISCRETE_METHODS:
+                    continue
                 key = key_of(name, method, seed, total)
                 limit = store.records.get(key, {"limit": 0.0})["limit"]
                 if limit is None or limit >= args.limit:

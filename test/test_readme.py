@@ -48,7 +48,7 @@ def test_the_pages(page):
         pytest.importorskip("ax.api")
     names = names_after((ROOT / "docs" / "how_to" / f"{page}.md").read_text())
     if "client" in names:
-        assert len(names["client"].summarize()) == 6 and names["front"]
+        assert len(names["client"].summarize()) == 10 and names["front"]
     elif "model" in names:
         assert 1 <= len(names["batch"].X) <= 20 and names["batch"].X.shape[1] == 2
         assert names["candidates"].shape == (2, 4) and names["best"].shape == (1, 4)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from ax.adapter.transforms.one_hot import OH_PARAM_INFIX
@@ -11,8 +12,6 @@ from ax.generators.torch_base import TorchOptConfig
 from botorch.exceptions import UnsupportedError
 from torch import Tensor
 from torch.nn.functional import one_hot
-
-from botorch_sparse.strategies.data.box import DomainOptions, LinearConstraint
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class EncodedBox:
             X[:, group] = one_hot(codes.round().long(), len(group)).to(X)
         return X
 
-    def domain(self, config: TorchOptConfig) -> DomainOptions:
+    def domain(self, config: TorchOptConfig) -> dict[str, Any]:
         """Arguments of a strategy, from what Ax demands of the columns."""
         sides = [self.space.bounds[column] for column in self.others]
         sides += [(0.0, len(group) - 1.0) for group in self.groups]
@@ -82,7 +81,7 @@ class EncodedBox:
         }
         unordered = {place[c] for c in self.space.categorical_features if c in place}
         codes = range(len(self.others), len(sides))
-        return DomainOptions(
+        return dict(
             bounds=torch.stack([low, high]),
             inequality_constraints=_constraints(config.linear_constraints, place, -1),
             equality_constraints=_constraints(config.equality_constraints, place, 1),
@@ -107,11 +106,11 @@ class EncodedBox:
 
 def _constraints(
     given: tuple[Tensor, Tensor] | None, place: Mapping[int, int], sign: int
-) -> list[LinearConstraint] | None:
+) -> list[tuple[Tensor, Tensor, float]] | None:
     """Rows of `A x <= b` (by the sign -1) or `A x = b` (1), of the box's features."""
     if given is None:
         return None
-    found = list[LinearConstraint]()
+    found = list[tuple[Tensor, Tensor, float]]()
     for row, bound in zip(*given, strict=True):
         columns = row.nonzero().squeeze(-1)
         indices = torch.tensor([place[column] for column in columns.tolist()])

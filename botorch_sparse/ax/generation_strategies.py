@@ -32,7 +32,6 @@ from botorch_sparse.ax.strategy_options import (
 )
 from botorch_sparse.ax.thompson_acquisition import ThompsonAcquisition
 from botorch_sparse.models import SubsetSingleTaskGP
-from botorch_sparse.strategies.trust_region.trust_region_bbkb import MAX_INDUCING
 
 # Inducing points of a model, unless asked for otherwise, and bytes that it may take;
 # the model's own default depends on what is free at the moment.
@@ -229,7 +228,6 @@ def trust_region_generation_strategy(
     batch_size: int = 1,
     num_regions: int | None = None,
     num_candidates: int | None = None,
-    max_local_points: int = MAX_INDUCING,
     **options: Unpack[StrategyOptions],
 ) -> GenerationStrategy:
     """Sobol points, then trust regions around a sparse posterior [Eriksson2019]_.
@@ -249,10 +247,8 @@ def trust_region_generation_strategy(
             and attached ones.
         batch_size: Arms that are evaluated at a time: a region shrinks after whole
             batches without success.
-        num_regions: Regions at a time; see `TrustRegionBBKB`, as for the next two.
-        num_candidates: Candidates of each region.
-        max_local_points: Inducing points at most of the posterior near the regions;
-            `max_inducing_points` there.
+        num_regions: Regions at a time; see `TrustRegionBBKB`.
+        num_candidates: Candidates of each region; see there.
         **options: See `StrategyOptions`; without `candidates`, `allow_repeats` and
             `optimizer_options`. The model of `model_options` only predicts.
 
@@ -275,7 +271,6 @@ def trust_region_generation_strategy(
         "batch_size": batch_size,
         "num_regions": num_regions,
         "num_candidates": num_candidates,
-        "max_local_points": max_local_points,
         "num_initial": num_initial,
     }
     for name, value in given.items():

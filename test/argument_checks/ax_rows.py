@@ -98,6 +98,16 @@ ROWS: list[Row] = [
         refit_growth=GROWTH,
         allow_repeats=bad.FLAG,
     ),
+    *arguments(
+        ax.trust_region_generation_strategy,
+        num_initial=bad.WHOLE,
+        batch_size=bad.WHOLE,
+        num_regions=bad.WHOLE,
+        num_candidates=bad.WHOLE,
+        seed=bad.SEED,
+        refit_growth=GROWTH,
+    ),
+    *arguments(ax.TrustRegionGenerator, refit_on_cv=bad.FLAG, seed=bad.SEED),
     *arguments(partial(ax.recommended_batch_size, None), max_trials=bad.WHOLE),
     *arguments(ax.recommended_batch_size, client=[None, 3]),
     *arguments(

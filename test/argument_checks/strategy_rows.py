@@ -316,6 +316,25 @@ def method_rows() -> list[Row]:
         name = f"{type(strategy).__name__}.restore_trials"
         call = partial(strategy.restore_trials, [0])
         rows.append(Row(name, "a plan", call, ("resume",), UnsupportedError))
+    new = s.TrustRegionBBKB(bounds=BOUNDS)
+    name = "TrustRegionBBKB.restore"
+    rows += arguments(partial(new.restore, Y=[1.0, 2.0]), name, X=[None, "x"])
+    rows += arguments(
+        partial(new.restore, X[:2]),
+        name,
+        says="value|points",
+        Y=[None, "x", [1.0], [[1.0, 2.0]] * 2],
+    )
+    rows += arguments(
+        partial(new.restore, X[:2], [1.0, 2.0]),
+        name,
+        trials=[[1]],
+        runs=[[0, 0, 0]],
+        num_learned=[-1, 3, 1.5],
+        pending=["x"],
+        note=[{}, {"regions": [], "priors": []}, 3],
+    )
+    rows += arguments(new.runs_of, "TrustRegionBBKB.runs_of", says="batch", batch=[3])
     for strategy in (explorer(), s.UncertaintyReduction(X, KERNEL)):
         run = partial(strategy.run, objective=lambda X: X[:, 0], num_evaluations=5)
         rows += arguments(

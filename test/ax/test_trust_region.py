@@ -2,6 +2,7 @@
 
 import json
 import random
+import statistics
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -27,9 +28,13 @@ from botorch_sparse.strategies import TrustRegionBBKB
 LIMIT = "k <= 6*x + 6"
 
 
-def mixed_client(make_client: Any, num_initial: int = 6, **options: Any) -> Client:
-    strategy = trust_region_generation_strategy(num_initial, seed=0, **options)
-    return make_client(strategy, MIXED, parameter_constraints=[LIMIT])
+def mixed_client(
+    make_client: Any, random_seed: int | None = None, **options: Any
+) -> Client:
+    strategy = trust_region_generation_strategy(6, seed=0, **options)
+    return make_client(
+        strategy, MIXED, parameter_constraints=[LIMIT], random_seed=random_seed
+    )
 
 
 def evaluated(client: Client, num: int, size: int = 1) -> list[dict[str, Any]]:
@@ -43,22 +48,27 @@ def evaluated(client: Client, num: int, size: int = 1) -> list[dict[str, Any]]:
 
 
 def note_of(client: Client) -> dict[str, Any]:
-    return dict(last_note(client._experiment)["regions"])
+    note = last_note(client._experiment)["regions"]
+    return {**note, **note["strategy"]}
 
 
 def test_mixed_spaces_are_searched(make_client):
-    """Logarithms, integers, ordered and unordered choices, and a constraint."""
-    client = mixed_client(make_client, batch_size=4)
-    asked = evaluated(client, 15, size=4)
-    values = [mixed(**point) for point in asked]
-    assert max(values) > 0.68  # of 0.7
-    assert max(values) > max(values[:12])
-    for point in asked:
-        assert point["kind"] in "abc" and point["level"] in (1, 2, 4)
-        assert isinstance(point["k"], int) and 1 <= point["k"] <= 8
-        assert 0 <= point["x"] <= 1 and 1e-4 <= point["rate"] <= 1
-        assert point["k"] <= 6 * point["x"] + 6 + 1e-6
-    assert len({json.dumps(point) for point in asked}) == len(asked)
+    """Logarithms, integers, ordered and unordered choices, and a constraint.
+
+    The best value is 0.7; a run in twenty ends at 0.2, with another kind.
+    """
+    best = []
+    for seed in range(3):
+        client = mixed_client(make_client, batch_size=4, random_seed=seed)
+        asked = evaluated(client, 13, size=4)
+        best.append(max(mixed(**point) for point in asked))
+        for point in asked:
+            assert point["kind"] in "abc" and point["level"] in (1, 2, 4)
+            assert isinstance(point["k"], int) and 1 <= point["k"] <= 8
+            assert 0 <= point["x"] <= 1 and 1e-4 <= point["rate"] <= 1
+            assert point["k"] <= 6 * point["x"] + 6 + 1e-6
+        assert len({json.dumps(point) for point in asked}) == len(asked)
+    assert statistics.median(best) > 0.68
 
 
 def test_regions_are_those_of_the_strategy(make_client):
@@ -277,7 +287,7 @@ def test_another_search_space_begins_anew(make_client):
     note = metadata[NOTE]["regions"]
     assert note["space"][0][3:] == ["level", "k", "x", "rate"]
     note["space"][0][0] = "other"
-    note["regions"][0] |= {"run": 5, "length": 0.01}
+    note["strategy"]["regions"][0] |= {"run": 5, "length": 0.01}
     client.get_next_trials(1)
     (region,) = note_of(client)["regions"]
     assert region["run"] == 0 and region["length"] == 0.8

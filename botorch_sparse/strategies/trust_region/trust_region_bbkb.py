@@ -23,7 +23,13 @@ from gpytorch.means import Mean
 from torch import Tensor
 from typing_extensions import override
 
-from botorch_sparse.argument_checks import check_choice, check_whole
+from botorch_sparse.argument_checks import (
+    as_numbers,
+    as_points,
+    check_choice,
+    check_kind,
+    check_whole,
+)
 from botorch_sparse.batching.rules import Rule, rule_of
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.pools.nystrom_pool import NystromPool
@@ -32,6 +38,7 @@ from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.core.strategy import HAS_A_PLAN
+from botorch_sparse.strategies.core.transaction import step
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import box_of, draw_seed
 from botorch_sparse.strategies.data.feedback import Points
@@ -45,6 +52,13 @@ from botorch_sparse.strategies.model_strategy import (
 )
 from botorch_sparse.strategies.trust_region.local_surrogate import LocalSurrogate
 from botorch_sparse.strategies.trust_region.regions import shares
+from botorch_sparse.strategies.trust_region.restoring import (
+    RegionNote,
+    Reports,
+    check_note,
+    note_of,
+    restored_state,
+)
 from botorch_sparse.strategies.trust_region.trust_region import (
     Region,
     candidates_around,
@@ -56,8 +70,9 @@ Acquisition: TypeAlias = Literal["thompson", "ucb"]
 DEFAULT_BATCH_SIZE = 20
 MAX_INDUCING = 500
 FRONT_REGIONS = 5  # around a front, as in [Daulton2022]_
-# Points of a box with discrete features, drawn for one that is new.
-DRAWN_FOR_ONE = 4
+# Points of a box with discrete features that are drawn to find new ones, at least, and
+# for each.
+MANY_DRAWN, DRAWN_FOR_ONE = 64, 4
 # Candidates of a region, by the number of features [Eriksson2019]_.
 FEWEST_CANDIDATES, MOST_CANDIDATES, CANDIDATES_PER_FEATURE = 2000, 5000, 200
 
@@ -266,7 +281,8 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
             points = self.domain.sample(num, self.generator, self.record.add_point)
             return [(point, region.run) for point in points]
         seed, points = draw_seed(self.generator), list[int]()
-        X = self.surrogate.domain.box.sample(DRAWN_FOR_ONE * num, seed)
+        most = max(MANY_DRAWN, DRAWN_FOR_ONE * num)
+        X = self.surrogate.domain.box.sample(most, seed)
         for x in X:
             if len(points) < num and self.record.number_of(x) is None:
                 points.append(self.record.add_point(x))
@@ -336,6 +352,82 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         posteriors = self._remember() if self._ready() else ()
         num = max((each.num_inducing for each in posteriors), default=0)
         return BatchRecord(size=0, num_inducing=num)
+
+    def note(self) -> RegionNote:
+        """Where the regions stand, in plain values; see `restore`."""
+        with self._lock:
+            return note_of(self.surrogate, self.record)
+
+    def runs_of(self, batch: Batch) -> list[int]:
+        """The run that each point of a batch was proposed for."""
+        check_kind("batch", batch, Batch, "a batch that ask returned")
+        return [int(run) for run in self.surrogate.runs.of_trial[batch.ids]]
+
+    @step
+    def restore(
+        self,
+        X: Tensor,
+        Y: Tensor,
+        *,
+        trials: Sequence[int] | None = None,
+        runs: Sequence[int] | None = None,
+        num_learned: int = 0,
+        pending: Tensor | None = None,
+        note: RegionNote | None = None,
+    ) -> None:
+        """Take over results that a program keeps itself, and go on from a note.
+
+        For programs that build a strategy anew for each batch, such as Ax. They keep
+        the results, the `runs_of` each batch, and `note` after each `ask`. A state that
+        `save` wrote has all of that, and goes on to the same bits.
+
+        Args:
+            X: `n x d` points that were evaluated, wherever they came from, in the order
+                in which they were learned; those that came after the note last. They
+                may be outside of the domain, and then are no middles.
+            Y: `n` or `n x k` values, as in `tell`.
+            trials: `n` numbers: equal ones, at one point, are of one evaluation.
+            runs: `n` runs that the points were proposed for, -1 for none.
+            num_learned: How many were learned when the note was written.
+            pending: `p x d` points that are being evaluated. Each new one that the
+                strategy has to draw for the newest run is one less.
+            note: Where the regions stood; None if they begin.
+
+        Raises:
+            BotorchTensorDimensionError: If points have other than `d` features.
+            InputDataError: If the strategy has results or trials, columns differ in
+                length, or the note is of other features or outcomes.
+        """
+        if len(self.record) or len(self._trials):
+            raise InputDataError(
+                f"Got {len(self.record)} results and {len(self._trials)} pending "
+                "trials in the strategy; need a new one."
+            )
+        dim, num = self.domain.dim, len(self.record.outcomes)
+        X = as_points("X", X, dim, self.domain.device).to(self.domain.dtype)
+        Y = as_numbers("Y", Y, "need a value for each point.")
+        Y = Y.unsqueeze(-1) if Y.dim() == 1 else Y
+        pending = X[:0] if pending is None else pending
+        reports = Reports(
+            X,
+            Y,
+            torch.as_tensor(range(len(X)) if trials is None else trials),
+            torch.as_tensor([-1] * len(X) if runs is None else runs),
+            check_whole("num_learned", num_learned, 0),
+        )
+        sizes = [len(X), len(reports.trials), len(reports.runs)]
+        fits = len({*sizes}) == 1 and Y.shape == (len(X), num)
+        if not fits or num_learned > len(X):
+            raise InputDataError(
+                f"Got {len(X)} points, Y of shape {tuple(Y.shape)}, trials={trials}, "
+                f"runs={runs} and num_learned={num_learned}; need {num} values, a "
+                "trial and a run for each point, and at most as many that were learned."
+            )
+        if note is not None:
+            check_note(note, dim, num)
+        out = as_points("pending", pending, dim, self.domain.device).to(X)
+        state = self._state()
+        self._load_state(restored_state(state, self.record, reports, out, note))
 
     @override
     def restore_trials(self, pending: Points, failed: Iterable[int] = ()) -> Batch:

@@ -1,0 +1,178 @@
+"""A run of trust regions from results that are kept elsewhere, and a note of the rest.
+
+What results do not tell: the regions, the hyperparameters, and whose a point is.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, TypedDict
+
+import torch
+from botorch.exceptions import InputDataError
+from torch import Tensor
+
+from botorch_sparse.argument_checks import short_repr
+from botorch_sparse.strategies.core.trials import Trial, TrialState
+from botorch_sparse.strategies.data.run_record import (
+    BatchRecord,
+    RunRecord,
+    row_bytes,
+)
+from botorch_sparse.strategies.trust_region.local_surrogate import LocalSurrogate
+
+
+class RegionNote(TypedDict):
+    """Where regions stand, in plain values that JSON takes.
+
+    Attributes:
+        regions: The regions, with coordinates of their middles.
+        priors: Hyperparameters of each outcome, and when they were fitted.
+    """
+
+    regions: list[dict[str, Any]]
+    priors: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Results in the order in which they were learned, those that are new last.
+
+    Attributes:
+        X: `n x d` points.
+        Y: `n x k` values in the user's signs, NaN where one was not measured.
+        trials: `n` numbers; reports with the same one and point are of one evaluation.
+        runs: `n` runs that the points were proposed for, -1 for none.
+        num_learned: How many were learned when the note was written.
+    """
+
+    X: Tensor
+    Y: Tensor
+    trials: Tensor
+    runs: Tensor
+    num_learned: int
+
+
+def note_of(surrogate: LocalSurrogate, record: RunRecord) -> RegionNote:
+    """Where the regions of a strategy stand."""
+    regions = [asdict(region) for region in surrogate.regions]
+    for region in regions:
+        if region["center"] is not None:
+            center = record.points(torch.tensor([region["center"]]))
+            region["center"] = center[0].tolist()
+    priors = surrogate.state_dict()["priors"]
+    return RegionNote(regions=regions, priors=[_plain(prior) for prior in priors])
+
+
+def restored_state(
+    state: Mapping[str, Any],
+    record: RunRecord,
+    reports: Reports,
+    pending: Tensor,
+    note: RegionNote | None,
+) -> dict[str, Any]:
+    """The state of a strategy that had these reports.
+
+    Args:
+        state: Of a strategy without any.
+        record: Its record.
+        reports: The results.
+        pending: `p x d` points that are being evaluated. They belong to the newest run.
+        note: Where the regions stood; None if they begin.
+    """
+    number, points = _numbered(torch.cat([reports.X, pending]))
+    point, out = number[: len(reports.X)], number[len(reports.X) :].tolist()
+    trial, of_trial = _trials(reports, point)
+    runs = dict(state["surrogate"]["runs"])
+    priors = state["surrogate"]["priors"]
+    if note is not None:
+        priors = [_prior(each) for each in note["priors"]]
+        runs["regions"] = [_region(each, points) for each in note["regions"]]
+    newest = max(region["run"] for region in runs["regions"])
+    runs["of_trial"] = torch.cat([of_trial, of_trial.new_full((len(out),), newest)])
+    draft, first = record.fork(), len(of_trial)
+    if out:
+        draft.batches.append(BatchRecord(size=len(out)))
+    columns = {
+        "point": point,
+        "Y": record.outcomes.signed_rows(reports.Y.cpu().double()),
+        "batch": torch.full_like(point, -1),
+        "trial": trial,
+        "extra": points,
+    }
+    awaited = [Trial(first + i, p, 0) for i, p in enumerate(out)]
+    return {
+        **state,
+        "history": draft.state_dict() | columns,
+        "surrogate": {**state["surrogate"], "priors": priors, "runs": runs},
+        "num_proposed": first + len(out),
+        "pending": [[*each[:-1], TrialState.PENDING.value] for each in awaited],
+        "num_learned": reports.num_learned,
+    }
+
+
+def check_note(note: RegionNote, dim: int, num_outcomes: int) -> None:
+    """Refuse a note of regions with other features or outcomes."""
+    need = f"need a note of {dim} features and {num_outcomes} outcomes."
+    try:
+        centers = [region["center"] for region in note["regions"]]
+        num, dims = len(note["priors"]), {len(c) for c in centers if c is not None}
+    except (KeyError, TypeError) as error:
+        got = f"note={short_repr(note)} without regions or priors"
+        raise InputDataError(f"Got {got}; {need}") from error
+    if num != num_outcomes or dims - {dim}:
+        raise InputDataError(
+            f"Got a note of {sorted(dims)} features and {num} outcomes; {need} Leave "
+            "it out to begin anew."
+        )
+
+
+def _trials(reports: Reports, point: Tensor) -> tuple[Tensor, Tensor]:
+    """Ids of the reports' trials, -1 for those of no run, and the run of each id."""
+    ids, of_trial = dict[tuple[int, int], int](), list[int]()
+    found = list[int]()
+    columns = (reports.trials.tolist(), point.tolist(), reports.runs.tolist())
+    for trial, number, run in zip(*columns, strict=True):
+        if run < 0:
+            found.append(-1)
+            continue
+        if (trial, number) not in ids:
+            ids[trial, number] = len(of_trial)
+            of_trial.append(run)
+        found.append(ids[trial, number])
+    return torch.tensor(found).long(), torch.tensor(of_trial).long()
+
+
+def _numbered(X: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers of `n` points by their first rows, and the different points."""
+    place, number, first = dict[bytes, int](), list[int](), list[int]()
+    for row, x in enumerate(X.cpu()):
+        key = row_bytes(x)
+        if key not in place:
+            place[key] = len(first)
+            first.append(row)
+        number.append(place[key])
+    return torch.tensor(number).long(), X.cpu()[first]
+
+
+def _plain(prior: Mapping[str, Any]) -> dict[str, Any]:
+    """A prior's state with lists in place of tensors."""
+    known = prior["hyperparameters"]
+    lists = known and {name: value.tolist() for name, value in known.items()}
+    return {**prior, "hyperparameters": lists}
+
+
+def _prior(noted: Mapping[str, Any]) -> dict[str, Any]:
+    known = noted["hyperparameters"]
+    tensors = known and {
+        name: torch.tensor(value, dtype=torch.float64) for name, value in known.items()
+    }
+    return {**noted, "hyperparameters": tensors}
+
+
+def _region(noted: Mapping[str, Any], points: Tensor) -> dict[str, Any]:
+    """A region whose middle is the point next to where it was."""
+    center = noted["center"]
+    if center is None or not len(points):
+        return {**noted, "center": None}
+    away = (points - torch.tensor(center, dtype=points.dtype)).square().sum(-1)
+    return {**noted, "center": int(away.argmin())}

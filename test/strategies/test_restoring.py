@@ -1,0 +1,132 @@
+"""Trust regions that go on from results kept elsewhere, and a note of the rest."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from torch import Tensor
+
+from botorch_sparse.strategies import Constraint, Objective, TrustRegionBBKB
+
+F64 = torch.float64
+BOUNDS = torch.tensor([[0.0] * 4, [1.0] * 4], dtype=F64)
+
+
+def valley(X: Tensor) -> Tensor:
+    return -(X - 0.3).square().sum(-1) - 5 * (X[:, 1] - X[:, 0] ** 2).square()
+
+
+def noisy(X: Tensor) -> Tensor:
+    g = torch.Generator().manual_seed(int(1e6 * X.sum()))
+    return valley(X) + 0.3 * torch.randn(len(X), generator=g, dtype=F64)
+
+
+def several(X: Tensor) -> Tensor:
+    return torch.stack([valley(X), X.sum(-1), X[:, 0]], dim=-1)
+
+
+OUTCOMES = [Objective("a"), Objective("b", minimize=True), Constraint("c", upper=0.6)]
+CASES = {
+    "valley": (valley, {}),
+    "noise": (noisy, {}),
+    "regions": (valley, {"num_regions": 3, "num_initial": 5}),
+    "mixed": (valley, {"discrete_dims": {3: (0, 0.3, 1)}, "cat_dims": {2: (0, 1)}}),
+    "outcomes": (several, {"outcomes": OUTCOMES}),
+}
+
+
+def made(options: dict[str, object]) -> TrustRegionBBKB:
+    return TrustRegionBBKB(bounds=BOUNDS, batch_size=5, seed=0, **options)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_stands_where_the_other_does(case):
+    """At each batch of a run, and after its results: regions, fits and predictions."""
+    f, options = CASES[case]
+    one = made(options)
+    for _ in range(12):
+        batch = one.ask()
+        history, record = one.history, one.record
+        note = json.loads(json.dumps(one.note()))
+        of_trial = one.surrogate.runs.of_trial
+        values = one.record.outcomes.signed_rows(record.Y)
+        other = made(options)
+        other.restore(
+            history.X,
+            values if len(record.outcomes) > 1 else values[:, 0],
+            trials=record.trial.tolist(),
+            runs=of_trial[record.trial].tolist(),
+            num_learned=len(record),
+            pending=batch.X,
+            note=note,
+        )
+        assert other.regions == one.regions
+        assert torch.equal(other.X_pending, batch.X)
+        assert one.runs_of(batch) == [int(of_trial[i]) for i in batch.ids]
+        mine, theirs = one.predict(batch.X), other.predict(batch.X)
+        for here, there in zip(mine or (), theirs or (), strict=True):
+            assert torch.allclose(here, there, rtol=1e-6, atol=1e-8, equal_nan=True)
+        Y = f(batch.X)
+        one.tell(batch, Y)
+        other.tell(batch.X, Y)
+        if len(one.regions) == 1:  # pending points of several are the newest one's
+            one.learn()
+            other.learn()
+            assert [replace(r, start=0) for r in other.regions] == [
+                replace(r, start=0) for r in one.regions
+            ]
+    assert one.regions != made(options).regions
+
+
+def test_results_that_came_after_the_note():
+    """They are learned as one round, after the others."""
+    one, other = made({}), made({})
+    X = torch.rand(30, 4, generator=torch.Generator().manual_seed(0), dtype=F64)
+    one.tell(X[:25], valley(X[:25]))
+    note = one.note()
+    one.tell(X[25:], valley(X[25:]))
+    other.restore(X, valley(X), num_learned=25, note=note)
+    other.learn()
+    assert other.regions == one.regions
+
+
+def test_reports_of_one_evaluation_count_once():
+    """Outcomes that come in rows of their own, with the number of their trial."""
+    X = torch.rand(6, 4, generator=torch.Generator().manual_seed(0), dtype=F64)
+    Y, nothing = several(X), torch.nan
+    parts = [Y.clone() for _ in range(3)]
+    for column, part in enumerate(parts):
+        part[:, [j for j in range(3) if j != column]] = nothing
+    strategy = made({"outcomes": OUTCOMES})
+    trials = [*range(6)] * 3
+    strategy.restore(X.repeat(3, 1), torch.cat(parts), trials=trials, runs=[0] * 18)
+    assert strategy.history.num_unique == 6
+    assert strategy.record.num_evaluations == 6
+    assert torch.equal(strategy.history.Y, Y)
+
+
+def test_points_outside_are_no_middles():
+    X = torch.tensor([[0.5] * 4, [2.0] * 4, [0.2] * 4], dtype=F64)
+    strategy = made({"num_initial": 3})
+    strategy.restore(X, torch.tensor([1.0, 9.0, 0.0], dtype=F64))
+    strategy.learn()
+    (region,) = strategy.regions
+    assert region.center == 0
+
+
+def test_what_is_refused():
+    strategy, note = made({}), made({}).note()
+    X, Y = torch.rand(2, 4, dtype=F64), torch.rand(2, dtype=F64)
+    with pytest.raises(BotorchTensorDimensionError, match="k x 4"):
+        strategy.restore(X[:, :3], Y)
+    with pytest.raises(InputDataError, match="note of 4 features and 1 outcomes"):
+        strategy.restore(X, Y, note=made({"outcomes": OUTCOMES}).note())
+    middle = {**note, "regions": [{**note["regions"][0], "center": [0.1, 0.2]}]}
+    with pytest.raises(InputDataError, match=r"note of \[2\] features"):
+        strategy.restore(X, Y, note=middle)
+    strategy.restore(X, Y)
+    with pytest.raises(InputDataError, match="need a new one"):
+        strategy.restore(X, Y)
+    assert len(strategy.history) == 2

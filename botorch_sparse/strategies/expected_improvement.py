@@ -1,22 +1,29 @@
-r"""Expected improvement on a table, one row after the other.
+r"""Expected improvement of a batch on a table, one row after the other.
 
-With mean :math:`\mu`, standard deviation :math:`\sigma_t` given the data and the points
-of the batch, and :math:`f^*` the largest mean at a measured or pending point, a row
-maximizes
+With :math:`f^*` the largest mean at a measured point, the batch `B` brings
 
-.. math:: \mathrm{EI}(x) = \sigma_t(x) \, h\Big( \frac{\mu(x) - f^*}{\sigma_t(x)} \Big),
-    \qquad h(u) = \varphi(u) + u \, \Phi(u).
+.. math:: \mathrm{EI}(B) = \mathbb{E} \max\{0, \max_{x \in B} f(x) - f^*\} .
 
-A pending point counts as if its mean had been measured: the mean stays, the variance
-shrinks. With constraints the best mean is the best feasible one, and the improvement is
-multiplied by the probability that all limits are kept [Schonlau1998]_. With costs it is
-divided by :math:`c(x)^\alpha`, see `Costs` [Lee2020]_. All of it is computed as a
-logarithm [Ament2023]_, so that rows without much hope are told apart too.
+Each row is the one that adds most to it. Given values :math:`f_B` at the rows before it,
+a row adds an expected improvement in closed form, with its mean :math:`\mu_B` and
+standard deviation :math:`\sigma_B` given these values:
 
-As a batch grows the improvement of a row only falls: the variance shrinks, and the best
-mean rises. So what a row had earlier is a bound, and the best row is known once it is
-one of those that are up to date (the lazy greedy choice of [Minoux1978]_). With
-constraints all rows are brought up to date: a limit may become more likely to be kept.
+.. math:: \sigma_B(x) \, h\Big( \frac{\mu_B(x) - \max\{f^*, f_B\}}{\sigma_B(x)} \Big),
+    \qquad h(u) = \varphi(u) + u \, \Phi(u) .
+
+Its mean over values that are drawn from the posterior is what counts; for the first row
+this is the usual expected improvement. So a row beside a chosen one still counts where
+the chosen one may disappoint. Points that are pending count as rows before it.
+
+With constraints values count only where all limits are kept, and what a row adds is
+multiplied by its chance to keep them [Schonlau1998]_. With costs it is divided by
+:math:`c(x)^\alpha`, see `Costs` [Lee2020]_. All of it is computed as a logarithm
+[Ament2023]_, so that rows without much hope are told apart too.
+
+What a row adds only falls as a batch grows [Wilson2018]_: so what it had earlier is a
+bound, and the best row is known once it is one of those that are up to date (the lazy
+greedy choice of [Minoux1978]_). The mean over draws can be above the bound by its own
+error, of about a hundredth.
 
 References:
     .. [Ament2023]
@@ -25,18 +32,25 @@ References:
     .. [Lee2020]
         E. H. Lee, V. Perrone, C. Archambeau and M. Seeger. Cost-aware Bayesian
         optimization. arXiv:2003.10870, 2020.
+    .. [McKay1979]
+        M. D. McKay, R. J. Beckman and W. J. Conover. A comparison of three methods for
+        selecting values of input variables in the analysis of output from a computer
+        code. Technometrics, 1979.
     .. [Minoux1978]
         M. Minoux. Accelerated greedy algorithms for maximizing submodular set
         functions. In: Optimization Techniques, LNCIS 7, 1978.
     .. [Schonlau1998]
         M. Schonlau, W. J. Welch and D. R. Jones. Global versus local search in
         constrained optimization of computer models. IMS Lecture Notes 34, 1998.
+    .. [Wilson2018]
+        J. T. Wilson, F. Hutter and M. P. Deisenroth. Maximizing acquisition functions
+        for Bayesian optimization. NeurIPS 2018.
 """
 
-from collections.abc import Sequence
+import math
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, NamedTuple, Unpack
 
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
@@ -52,10 +66,9 @@ from botorch_sparse.pools import NystromPool
 from botorch_sparse.pools.compact_rows import kernel_rows
 from botorch_sparse.posteriors.features import solve_rows
 from botorch_sparse.posteriors.joint_covariance import Embedded
-from botorch_sparse.posteriors.threads import row_chunks
 from botorch_sparse.private_names import log_ei_helper
 from botorch_sparse.strategies.data.domain import FEWEST_INITIAL, Domain
-from botorch_sparse.strategies.data.outcomes import Constraint
+from botorch_sparse.strategies.data.outcomes import Constraint, Outcomes
 from botorch_sparse.strategies.model_strategy import (
     ModelOptions,
     ModelStrategy,
@@ -63,16 +76,23 @@ from botorch_sparse.strategies.model_strategy import (
     surrogate_of,
 )
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
+from botorch_sparse.strategies.surrogates.prior_fitting import few_data_kernel
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 from botorch_sparse.strategies.surrogates.table_posterior import NystromTablePosterior
 
 DEFAULT_BATCH_SIZE = 8
 # Points that are all inducing points, and the most inducing points of more.
 MOST_EXACT = 1_000
+# Values that are drawn of a point.
+DRAWS = 128
 # Of points that are known, in units of the feedback's variance.
 LEAST_VARIANCE = 1e-20
+# What is left of a point's variance at least, of the largest of a row.
+LEAST_SHARE = 1e-9
 # Rows that are brought up to date first; later blocks double.
 FIRST_BLOCK = 64
+# And of such a block at a time: what is computed of their draws takes some 100 MB.
+MOST_AT_A_TIME = 2**15
 
 
 class ExpectedImprovement(ModelStrategy[Surrogate]):
@@ -88,9 +108,9 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
 
     Cost, with `A` candidates, `n` evaluations and `m` inducing points, for each
     outcome: O(n m^2 + A m^2) for each batch, and for its j-th point O(A), and O(j m)
-    for each row that is brought up to date, often some hundreds; with constraints
-    O(A m). Memory O(A m) up to 2 GiB; beyond it the kernel is evaluated at these rows
-    and the inducing points each time.
+    for each row that is brought up to date, often some hundreds. Memory O(A m) up to
+    2 GiB; beyond it the kernel is evaluated at these rows and the inducing points each
+    time.
 
     Args:
         candidates: `A x d` points to choose from.
@@ -158,50 +178,19 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
 
     @torch.no_grad()
     def _select_by_model(self, limit: int) -> list[int]:
-        moments, start = self._moments(), self._start()
-        means = self._known_means()
-        score, chosen = torch.full_like(start, torch.inf), list[int]()
+        batch, start = self._no_batch(), self._start()
+        score, chosen = start + batch.log_gain(slice(None)), list[int]()
+        for point in self.record.points(self.pending).unsqueeze(-2):
+            batch.append(point)
         while len(chosen) < limit:
-            row = self._best_row(score, start, moments, means)
+            row = _best_row(score, start, batch)
             chosen.append(row)
             if self.unique:
                 score[row] = start[row] = -torch.inf
-            means = torch.cat([means, self._means_of(moments, row)])
-            for each in filter(None, moments):
-                each.append_row(row)
+            batch.append_row(row)
             if not self._ask_limit(len(chosen)):
                 break
         return chosen
-
-    def _best_row(
-        self,
-        score: Tensor,
-        start: Tensor,
-        moments: list["_PendingMoments | None"],
-        means: Tensor,
-    ) -> int:
-        """The row of the largest score, the lowest of equals.
-
-        Args:
-            score: What rows do not exceed, `A`; some get their present value, in place.
-            start: See `_start`.
-            moments: Of each outcome.
-            means: See `_log_improvement`.
-        """
-        only_falls = len(moments) == 1 and bool(score.max() < torch.inf)
-        if not only_falls:
-            every = slice(None)
-            score[:] = start + self._log_improvement(moments, means, every)
-            return int(score.argmax())
-        is_fresh = torch.zeros(len(score), dtype=torch.bool)
-        size = FIRST_BLOCK
-        while not is_fresh[best := int(score.argmax())]:
-            stale = score.masked_fill(is_fresh, -torch.inf)
-            rows = stale.topk(min(size, len(score))).indices.sort().values
-            score[rows] = start[rows] + self._log_improvement(moments, means, rows)
-            is_fresh[rows] = True
-            size *= 2
-        return best
 
     def _start(self) -> Tensor:
         """What stays in a batch: minus the logarithm of prices, or infinity; `A`."""
@@ -211,73 +200,18 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
         start[torch.tensor(sorted(self.excluded_points), dtype=torch.long)] = -torch.inf
         return start
 
-    def _moments(self) -> list["_PendingMoments | None"]:
-        """For each outcome moments given what is pending; None without data."""
-        points = self.record.points(self.pending)
-        moments = list[_PendingMoments | None]()
-        for part in self.surrogate.parts:
-            view = part.view
-            if view.posterior is None:
-                moments.append(None)
-                continue
-            assert isinstance(view, NystromTablePosterior)
-            moments.append(known := _PendingMoments(view.pool))
-            for x in view.source.inputs(points.to(view.pool.X.device)).unsqueeze(-2):
-                known.append(x, view.posterior.covariance_with_inducing(x))
-        return moments
-
-    def _log_improvement(
-        self,
-        moments: list["_PendingMoments | None"],
-        means: Tensor,
-        rows: Tensor | slice,
-    ) -> Tensor:
-        """Logarithms of expected improvement, with the chance to keep limits, `q`.
-
-        Args:
-            moments: Of each outcome.
-            means: `n x k` means at measured and pending points; NaN for unknown.
-            rows: `q` rows, or a slice of all.
-        """
-        outcomes, score = self.record.outcomes, torch.zeros((), dtype=torch.double)
-        is_feasible = outcomes.violations(means) <= 0
-        for j, known in enumerate(moments):
-            if known is None:
-                continue
-            scale = self.surrogate.parts[j].view.prior.scale
-            mean, sd = known.mean[rows].cpu(), known.deviation(rows).cpu()
-            if isinstance(part := outcomes.parts[j], Constraint):
-                low, high = (end / scale for end in part.range)
-                score = score + log_prob_normal_in(
-                    (low - mean) / sd, (high - mean) / sd
-                )
-            elif bool(is_feasible.any()):
-                best = means[is_feasible, j].max() / scale
-                score = score + sd.log() + log_ei_helper((mean - best) / sd)
-        return score
-
-    def _known_means(self) -> Tensor:
-        """Means of outcomes at measured and pending points, `n x k`, as maximized.
-
-        NaN for outcomes without data.
-        """
-        record, parts = self.record, self.surrogate.parts
-        points = torch.cat([record.different, self.pending])
-        mean, _ = self.surrogate.predict(record.points(points), record)
-        mean = mean.double().reshape(len(points), -1).cpu()
-        is_known = torch.tensor([part.view.posterior is not None for part in parts])
-        return mean.where(is_known, torch.nan)
-
-    def _means_of(self, moments: list["_PendingMoments | None"], row: int) -> Tensor:
-        """The same at a row, `1 x k`."""
-        pairs = zip(self.surrogate.parts, moments, strict=True)
-        means = [
-            torch.nan
-            if known is None
-            else part.view.prior.scale * float(known.mean[row])
-            for part, known in pairs
+    def _no_batch(self) -> "_GrowingBatch":
+        """The improvement of no points, given the data."""
+        record, views = self.record, [part.view for part in self.surrogate.parts]
+        parts = [
+            None if view.posterior is None else _DrawnOutcome(view) for view in views
         ]
-        return torch.tensor([means], dtype=torch.double)
+        different = record.different
+        mean, _ = self.surrogate.predict(record.points(different), record)
+        means = mean.double().reshape(len(different), -1).cpu()
+        is_known = torch.tensor([part is not None for part in parts])
+        means = means.where(is_known, torch.nan)
+        return _GrowingBatch(record.outcomes, parts, means)
 
     @override
     def _config(self) -> dict[str, Any]:
@@ -288,7 +222,9 @@ def _surrogate_of(
     domain: Domain, settings: PosteriorSettings, sampler: PosteriorVarianceSampler
 ) -> Surrogate:
     """The surrogate before any data, which is exact for as many as are few."""
-    surrogate = surrogate_of(domain, settings, sampler=sampler)
+    surrogate = surrogate_of(
+        domain, settings, sampler=sampler, inferred_kernel=few_data_kernel
+    )
     view, most = surrogate.view, MOST_EXACT
     assert isinstance(view, NystromTablePosterior)
     pool = NystromPool(view.pool.X, max_memory=view.pool.max_memory, screens=False)
@@ -296,107 +232,206 @@ def _surrogate_of(
     return replace(surrogate, view=view, exact_size=most, max_inducing=most)
 
 
-class _PendingMoments:
-    r"""Means and standard deviations of rows, given points without a value yet.
+class _GrowingBatch:
+    """What rows add to the expected improvement of the points before them.
 
-    With the posterior covariance `c`, pending points `x_1, x_2, ...` and their noise
-    :math:`\lambda`, the variance is :math:`c(x, x) - u(x)^\top u(x)`, where
+    Args:
+        outcomes: One objective, and any constraints.
+        parts: Their posteriors; None for outcomes without data, which are left out.
+        measured: `n x k` means at measured points; NaN for outcomes without data.
+    """
 
-    .. math:: u(x) = R^{-1} \big(c(x_j, x)\big)_j, \qquad
-        R R^\top = \big(c(x_i, x_j) + \lambda \, 1_{i = j}\big)_{i, j} .
+    def __init__(
+        self,
+        outcomes: Outcomes,
+        parts: "list[_DrawnOutcome | None]",
+        measured: Tensor,
+    ) -> None:
+        self._outcomes, self._parts = outcomes, parts
+        self._generator = torch.Generator().manual_seed(0)
+        (self._column,) = outcomes.objectives
+        self._best = torch.zeros(1, dtype=torch.double)  # in each draw, or in all
+        if (objective := parts[self._column]) is not None:
+            is_feasible = outcomes.violations(measured) <= 0
+            values = measured[is_feasible, self._column]
+            self._best[0] = values.max() if len(values) else objective.least()
+
+    def log_gain(self, rows: Tensor | slice) -> Tensor:
+        """Logarithms of what `q` rows add, or those of a slice."""
+        score = torch.zeros(1, 1, dtype=torch.double)
+        for outcome, part in zip(self._outcomes.parts, self._parts, strict=True):
+            if part is None:
+                continue
+            mean, sd = part.given_draws(rows)
+            if isinstance(outcome, Constraint):
+                low, high = ((end - mean) / sd for end in outcome.range)
+                score = score + log_prob_normal_in(low, high)
+            else:
+                u = (mean - self._best.unsqueeze(-1)) / sd
+                score = score + sd.log() + log_ei_helper(u)
+        return score.logsumexp(0) - math.log(len(score))
+
+    def append_row(self, row: int) -> None:
+        """Have a row in the batch."""
+        self._append(
+            [None if part is None else part.of_row(row) for part in self._parts]
+        )
+
+    def append(self, x: Tensor) -> None:
+        """Have a point in the batch, `1 x d`."""
+        self._append(
+            [None if part is None else part.of_point(x) for part in self._parts]
+        )
+
+    def _append(self, points: "list[_Point | None]") -> None:
+        """Draw values of a point, and improve on them where limits are kept."""
+        values = list[Tensor]()
+        for part, point in zip(self._parts, points, strict=True):
+            z = normal_draws(self._generator)
+            if part is None or point is None:
+                values.append(torch.full_like(z, torch.nan))
+            else:
+                values.append(part.draw(point, z))
+        drawn = torch.stack(values, dim=-1)
+        is_feasible = self._outcomes.violations(drawn) <= 0
+        is_better = is_feasible & (drawn[:, self._column] > self._best)
+        self._best = drawn[:, self._column].where(is_better, self._best)
+
+
+def normal_draws(generator: torch.Generator) -> Tensor:
+    """One draw from each of `DRAWS` equally likely parts of N(0, 1), in any order.
+
+    Independent ones make a Latin hypercube [McKay1979]_.
+    """
+    order = torch.randperm(DRAWS, generator=generator)
+    return torch.special.ndtri((order.double() + 0.5) / DRAWS)
+
+
+def _best_row(score: Tensor, start: Tensor, batch: _GrowingBatch) -> int:
+    """The row of the largest score, the lowest of equals.
+
+    Args:
+        score: What rows do not exceed, `A`; some get their present value, in place.
+        start: What is added to the logarithm of what they add, `A`.
+        batch: The points before.
+    """
+    is_fresh = torch.zeros(len(score), dtype=torch.bool)
+    size = FIRST_BLOCK
+    while not is_fresh[best := int(score.argmax())]:
+        stale = score.masked_fill(is_fresh, -torch.inf)
+        rows = stale.topk(min(size, len(score))).indices.sort().values
+        for part in rows.split(MOST_AT_A_TIME):
+            score[part] = start[part] + batch.log_gain(part)
+        is_fresh[rows] = True
+        size *= 2
+    return best
+
+
+class _Point(NamedTuple):
+    """A point, and its covariances with the inducing points."""
+
+    x: Tensor  # `1 x d`
+    K_S: Tensor  # `m x 1`
+
+
+class _DrawnOutcome:
+    r"""An outcome of rows, given draws of its values at other points.
+
+    With the posterior mean :math:`\mu` and covariance `c`, and points
+    :math:`x_1, x_2, \ldots` whose values are :math:`\mu(x_j) + (R z)_j`,
+
+    .. math:: \mu(x) + u(x)^\top z, \quad c(x, x) - u(x)^\top u(x), \qquad
+        u(x) = R^{-1} \big(c(x_j, x)\big)_j, \quad R R^\top = \big(c(x_i, x_j)\big)_{ij}
+
+    are the mean and the variance of a row, with independent normal `z`.
 
     This is the whole covariance. `TableBatch` takes what the inducing points explain of
     it, as the theorems of `BBKB` have it: with few data that is little.
 
     Args:
-        pool: The candidates, with the posterior of the data.
-
-    Attributes:
-        mean: Of all rows, `A`.
+        view: The table, with a posterior of the data.
     """
 
-    def __init__(self, pool: NystromPool) -> None:
-        assert pool.posterior is not None
-        self._pool, self._posterior = pool, pool.posterior
-        self.mean, self._variance = (each.double() for each in pool.all_moments())
-        self._pending = list[Tensor]()  # 1 x d each
-        self._weights = list[Tensor]()  # m x 1 each, see `append`
-        self._factor = self._variance.new_empty(0, 0)  # R
-        self._u = list[Tensor]()  # of all rows; none before `deviation` of all rows
+    def __init__(self, view: NystromTablePosterior) -> None:
+        assert view.pool.posterior is not None
+        self._view, self._posterior = view, view.pool.posterior
+        mean, variance = (each.double().cpu() for each in view.pool.all_moments())
+        self._mean, self._variance = mean, variance
+        self._jitter = LEAST_SHARE * float(variance.max())
+        self._points = list[Tensor]()  # 1 x d each
+        self._weights = list[Tensor]()  # m x 1 each, see `draw`
+        self._factor = variance.new_empty(0, 0)  # R
+        self._z = variance.new_empty(1, 0)  # draws x points
 
-    def deviation(self, rows: Tensor | slice) -> Tensor:
-        """Standard deviations at `q` rows, or in a slice of all rows.
+    def least(self) -> float:
+        """Less than any row has: the least mean less six standard deviations.
 
-        Cost: O(q j m) with `j` pending points; of all rows O(A m) for each pending
-        point that is new.
+        As BoTorch's `get_infeasible_cost`.
         """
-        if isinstance(rows, Tensor):
-            C = self._in_parts(rows.split(self._chunk), 0)
-            u = [*solve_rows(self._factor, C).unbind(-1)]
-        else:
-            self._extend()
-            u = self._u
-        variance = self._variance[rows].clone()
-        for each in u:
-            variance -= each.square()
-        return variance.clamp_min(LEAST_VARIANCE).sqrt()
+        low = self._mean - 6.0 * self._variance.clamp_min(0.0).sqrt()
+        return self._view.prior.scale * float(low.min())
 
-    def _extend(self) -> None:
-        """Compute `u(x)` of all rows for the pending points that are new."""
-        first = len(self._u)
-        if first == len(self._pending):
-            return
-        C = self._in_parts(row_chunks(len(self._variance), self._chunk), first)
-        for j, c in enumerate(C.unbind(-1), first):
-            for share, before in zip(self._factor[j].tolist(), self._u, strict=False):
-                c = c - share * before
-            self._u.append(c / self._factor[j, j])
+    def given_draws(self, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
+        """Means in each draw and standard deviations, in units of `Y`.
 
-    @property
-    def _chunk(self) -> int:
-        """Rows at a time."""
-        return self._posterior.chunk_size
+        Args:
+            rows: `q` rows, or a slice.
 
-    def _in_parts(self, parts: Sequence[Tensor | slice], first: int) -> Tensor:
-        """Covariances of rows with the pending points from the first on, `q x p`."""
-        look_up = self._pool.cross_covariance
-        return torch.cat(
-            [
-                self._covariances(self._points(rows), look_up(rows), first)
-                for rows in parts
-            ]
-        )
+        Returns:
+            `S x q`, or `1 x q` without points, and `q`. Cost: O(q j (m + S)) with `j`
+            points and `S` draws.
+        """
+        mean, variance = self._mean[rows], self._variance[rows]
+        if self._points:
+            x, K_S = self._of_rows(rows)
+            u = solve_rows(self._factor, self._covariances(x, K_S).cpu())
+            mean = mean + self._z @ u.mT
+            variance = variance - u.square().sum(-1)
+        scale, sd = self._view.prior.scale, variance.clamp_min(LEAST_VARIANCE).sqrt()
+        return scale * torch.atleast_2d(mean), scale * sd
 
-    def _points(self, rows: Tensor | slice) -> Tensor:
-        """Some rows, `q x d`, as the kernel takes them."""
-        return kernel_rows(self._posterior.covar_module, self._pool.X, rows)
+    def of_row(self, row: int) -> _Point:
+        """A row as a point."""
+        return self._of_rows(torch.tensor([row]))
 
-    def append_row(self, row: int) -> None:
-        """Make a row pending; see `append`."""
-        rows = torch.tensor([row])
-        self.append(self._points(rows), self._pool.cross_covariance(rows))
+    def of_point(self, x: Tensor) -> _Point:
+        """A point as the kernel takes it."""
+        x = self._view.source.inputs(x.to(self._view.pool.X.device))
+        return _Point(x, self._posterior.covariance_with_inducing(x))
 
-    def append(self, x: Tensor, K_S: Tensor) -> None:
-        r"""Make a point pending. Cost: O(m^2 + j m) with `j` pending points.
+    def _of_rows(self, rows: Tensor | slice) -> _Point:
+        """Some rows, `q x d`, and `m x q`."""
+        pool = self._view.pool
+        x = kernel_rows(self._posterior.covar_module, pool.X, rows)
+        return _Point(x, pool.cross_covariance(rows))
+
+    def draw(self, point: _Point, z: Tensor) -> Tensor:
+        r"""Values at one more point. Cost: O(m^2 + j m) with `j` points.
 
         The weights of `k_S(x)` in the covariance with a point are
         :math:`L^{-\top} (L_B^{-\top} w_j - \phi_j)`. `NystromPosterior.covariance`
         solves for all rows instead, at O(A m^2).
 
         Args:
-            x: The point, `1 x d`.
-            K_S: Its covariances with the inducing points, `m x 1`.
+            point: The point.
+            z: Normal draws, `S`.
+
+        Returns:
+            `S` values in units of `Y`.
         """
-        known, noise = self._posterior, self._pool.noise
-        phi = known.features_from_covariance(K_S)
-        embedded = Embedded(x, phi, known.whiten(phi))
-        variance = known.moments_of(embedded).variance.double()
-        z = solve_rows(self._factor, self._covariances(x, K_S, 0))
-        # At least the noise, also of a point that rounding makes the others explain.
-        pivot = (variance - z.square().sum(-1)).clamp_min(0.0) + noise
-        above = torch.cat([self._factor, self._factor.new_zeros(z.shape[-1], 1)], -1)
-        below = torch.cat([z, pivot.sqrt().unsqueeze(-1)], -1)
+        known = self._posterior
+        phi = known.features_from_covariance(point.K_S)
+        embedded = Embedded(point.x, phi, known.whiten(phi))
+        mean, variance = (each.double().cpu() for each in known.moments_of(embedded))
+        share = solve_rows(self._factor, self._covariances(*point).cpu())
+        # Also of a point that rounding makes the others explain.
+        pivot = (variance - share.square().sum(-1)).clamp_min(0.0) + self._jitter
+        above = torch.cat(
+            [self._factor, self._factor.new_zeros(share.shape[-1], 1)], -1
+        )
+        below = torch.cat([share, pivot.sqrt().unsqueeze(-1)], -1)
         self._factor = torch.cat([above, below])
+        self._z = torch.cat([self._z.expand(len(z), -1), z.unsqueeze(-1)], -1)
         inner = torch.linalg.solve_triangular(
             known.chol_inner.mT, embedded.w.mT, upper=True
         )
@@ -404,19 +439,13 @@ class _PendingMoments:
             known.chol_inducing.mT, inner - phi.mT, upper=True
         )
         self._weights.append(weights)
-        self._pending.append(x)
+        self._points.append(point.x)
+        return self._view.prior.scale * (mean + self._z @ below.squeeze(0))
 
-    def _covariances(self, X: Tensor, K_S: Tensor, first: int) -> Tensor:
-        """Posterior covariances of points with pending ones, `q x p`.
-
-        Args:
-            X: `q x d` points.
-            K_S: Their covariances with the inducing points, `m x q`.
-            first: The first of the pending points.
-        """
-        if first == len(self._pending):
-            return self._variance.new_empty(len(X), 0)
-        pending = torch.cat(self._pending[first:])
-        weights = torch.cat(self._weights[first:], dim=-1)
-        prior = dense_covariance(self._posterior.covar_module, X, pending)
+    def _covariances(self, x: Tensor, K_S: Tensor) -> Tensor:
+        """Posterior covariances of `q x d` points with those before, `q x j`."""
+        if not self._points:
+            return self._variance.new_empty(len(x), 0)
+        points, weights = torch.cat(self._points), torch.cat(self._weights, dim=-1)
+        prior = dense_covariance(self._posterior.covar_module, x, points)
         return (prior + K_S.mT @ weights).double()

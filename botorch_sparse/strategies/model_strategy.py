@@ -433,6 +433,7 @@ def surrogate_of(
     initial_sampler: InducingPointSampler | None = None,
     max_memory: int = MAX_MEMORY,
     embeds: bool = True,
+    inferred_kernel: Callable[[int], Kernel] | None = None,
 ) -> Surrogate:
     """The surrogate of a domain before any data.
 
@@ -444,6 +445,7 @@ def surrogate_of(
         initial_sampler: Sampler of the first ones; see `Surrogate`.
         max_memory: See `NystromPool`.
         embeds: Whether candidates are embedded; see `NystromTablePosterior`.
+        inferred_kernel: See `PriorSource`.
 
     Raises:
         InputDataError: If a sampler is none, or `max_memory` is no number of bytes.
@@ -452,7 +454,8 @@ def surrogate_of(
     validate_sampler("sampler", sampler)
     validate_sampler("initial_sampler", initial_sampler)
     check_number("max_memory", max_memory, "[0, inf)", "need bytes, at least 0.")
-    source, is_exact = PriorSource(domain, settings), sampler is None
+    source = PriorSource(domain, settings, inferred_kernel=inferred_kernel)
+    is_exact = sampler is None
     return Surrogate(
         _posterior_on(domain, source, is_exact, max_memory, embeds),
         sampler,

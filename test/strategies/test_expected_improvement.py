@@ -22,6 +22,7 @@ from botorch_sparse.strategies import (
     expected_improvement,
     model_strategy,
 )
+from botorch_sparse.strategies.expected_improvement import DRAWS, normal_draws
 
 LAM = 1e-2
 X = make_candidates(80)
@@ -33,35 +34,33 @@ class DenseGP:
     """A zero-mean GP with a constant by generalized least squares, all rows at once."""
 
     def __init__(self, rows: Tensor, y: Tensor) -> None:
-        self.K = make_kernel()(X).to_dense().detach().numpy()
-        self.rows, one = rows.numpy(), np.ones(len(rows))
-        weights = np.linalg.inv(self.gram(self.rows))
+        K = make_kernel()(X).to_dense().detach().numpy()
+        k, one = K[rows.numpy()], np.ones(len(rows))
+        weights = np.linalg.inv(k[:, rows.numpy()] + LAM * np.eye(len(rows)))
         constant = one @ weights @ y.numpy() / (one @ weights @ one)
-        rest = weights @ (y.numpy() - constant)
-        self.mean = constant + self.K[:, self.rows] @ rest
+        self.mean = constant + k.T @ weights @ (y.numpy() - constant)
+        self.covariance = K - k.T @ weights @ k
 
-    def gram(self, rows: np.ndarray) -> np.ndarray:
-        """The covariance of observations; pending ones have the noise too."""
-        K: np.ndarray = self.K[np.ix_(rows, rows)] + LAM * np.eye(len(rows))
-        return K
+    def given(self, rows: list[int], values: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Means and standard deviations given values at rows, one set in each line."""
+        c = self.covariance[rows]
+        weights = np.linalg.pinv(c[:, rows], rcond=1e-12, hermitian=True) @ c
+        mean = self.mean + (values - self.mean[rows]) @ weights
+        variance = self.covariance.diagonal() - np.einsum("ij,ij->j", c, weights)
+        return mean, np.sqrt(variance.clip(1e-18))
 
-    def sd(self, pending: list[int]) -> np.ndarray:
-        """Standard deviations given the rows told and some pending ones."""
-        rows = np.array([*self.rows, *pending], dtype=int)
-        k = self.K[:, rows]
-        explained = np.einsum("ij,ij->i", k @ np.linalg.inv(self.gram(rows)), k)
-        sd: np.ndarray = np.sqrt((1.0 - explained).clip(1e-12))
-        return sd
+    def drawn(self, rows: list[int], z: np.ndarray) -> np.ndarray:
+        """Values at rows, by a Cholesky factor of their covariance."""
+        c = self.covariance[np.ix_(rows, rows)]
+        c = c + 1e-9 * self.covariance.diagonal().max() * np.eye(len(rows))
+        return self.mean[rows] + z @ np.linalg.cholesky(c).T
 
 
-def integrated(mean: float, sd: float, best: float) -> float:
-    """Expected improvement as an integral of its definition."""
-
-    def gain(f: float) -> float:
-        return (f - best) * math.exp(-0.5 * ((f - mean) / sd) ** 2)
-
-    value, _ = quad(gain, best, max(best, mean) + 12 * sd, limit=200)
-    return float(value) / (sd * math.sqrt(2 * math.pi))
+def improved(mean: np.ndarray, sd: np.ndarray, best: np.ndarray) -> np.ndarray:
+    """The expected improvement."""
+    u = (mean - best) / sd
+    gain: np.ndarray = sd * (norm.pdf(u) + u * norm.cdf(u))
+    return gain
 
 
 def chosen_by_hand(
@@ -70,28 +69,36 @@ def chosen_by_hand(
     limit: tuple[Tensor, float] | None = None,
     price: Tensor | None = None,
     unique: bool = True,
+    lam: float = LAM,
 ) -> list[int]:
     """Rows by the definition, one after the other."""
-    gp = DenseGP(TOLD, values[TOLD])
+    gp, told = DenseGP(TOLD, values[TOLD]), TOLD.numpy()
     other = None if limit is None else DenseGP(TOLD, limit[0][TOLD])
-    rows = list[int]()
+    generator, rows = torch.Generator().manual_seed(0), list[int]()
+    z, z_other = np.empty((DRAWS, 0)), np.empty((DRAWS, 0))
+    is_in = np.ones(len(told), dtype=bool)
+    if limit is not None and other is not None:
+        is_in = other.mean[told] <= limit[1]
+    least = gp.mean - 6 * np.sqrt(gp.covariance.diagonal())
+    first = gp.mean[told][is_in].max() if is_in.any() else least.min()
     for _ in range(num):
-        known = [*TOLD.tolist(), *rows]
-        is_in = [limit is None or other.mean[i] <= limit[1] for i in known]  # type: ignore[union-attr]
-        best = max(
-            gp.mean[i] for i, is_inside in zip(known, is_in, strict=True) if is_inside
-        )
-        sd = gp.sd(rows)
-        score = np.array(
-            [integrated(m, s, best) for m, s in zip(gp.mean, sd, strict=True)]
-        )
+        drawn = gp.drawn(rows, z)
+        mean, sd = gp.given(rows, drawn)
+        chance: Any = 1.0
         if limit is not None and other is not None:
-            score *= norm.cdf(limit[1], other.mean, other.sd(rows))
+            drawn_other = other.drawn(rows, z_other)
+            drawn = np.where(drawn_other <= limit[1], drawn, first)
+            chance = norm.cdf(limit[1], *other.given(rows, drawn_other))
+        best = np.maximum(first, drawn.max(-1, initial=-np.inf))
+        score = (improved(mean, sd, best[:, None]) * chance).mean(0)
         if price is not None:
             score /= price.numpy()
         if unique:
-            score[known] = -1.0
+            score[[*told, *rows]] = -1.0
         rows.append(int(score.argmax()))
+        z = np.column_stack([z, normal_draws(generator)])
+        if limit is not None:
+            z_other = np.column_stack([z_other, normal_draws(generator)])
     return rows
 
 
@@ -119,29 +126,71 @@ def test_rows_are_those_of_the_definition(
     assert asked(-values, 12, minimize=True) == chosen_by_hand(12, values)
 
 
+def test_what_a_row_adds_is_an_integral(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first row, and a second one that brings less then; five standard errors."""
+    draws = 2**14
+    monkeypatch.setattr(expected_improvement, "DRAWS", draws)
+    values = objective(X)
+    strategy = ExpectedImprovement(X, make_kernel(), LAM, 1e9)
+    strategy.tell(X[TOLD], values[TOLD])
+    strategy.learn()
+    gp, batch = DenseGP(TOLD, values[TOLD]), strategy._no_batch()
+    alone = batch.log_gain(slice(None)).exp()
+    first = int(alone.argmax())
+    batch.append_row(first)
+    second = int((alone - batch.log_gain(slice(None)).exp()).topk(2).indices[1])
+    best, rows = gp.mean[TOLD].max(), [first, second]
+    pair, mean = gp.covariance[np.ix_(rows, rows)], gp.mean[rows]
+    sd, slope = math.sqrt(pair[0, 0]), pair[0, 1] / pair[0, 0]
+    rest = math.sqrt(pair[1, 1] - slope * pair[0, 1])
+
+    def power(f: float, exponent: int) -> float:
+        middle, beyond = mean[1] + slope * (f - mean[0]), max(best, f)
+        gain, _ = quad(lambda t: norm.sf(t, middle, rest), beyond, beyond + 12 * rest)
+        return float(gain) ** exponent * float(norm.pdf(f, mean[0], sd))
+
+    ends = mean[0] - 9 * sd, mean[0] + 9 * sd
+    expected = quad(lambda f: norm.sf(f, mean[0], sd), best, best + 12 * sd)[0]
+    assert float(alone[first]) == pytest.approx(expected, rel=1e-6)
+    expected, square = (quad(power, *ends, (k,), points=[best])[0] for k in (1, 2))
+    gain = float(batch.log_gain(torch.tensor([second])).exp())
+    error = math.sqrt((square - expected**2) / draws)
+    assert gain == pytest.approx(expected, abs=5 * error)
+    assert gain < 0.8 * float(alone[second])
+
+
+def test_draws_are_one_of_each_part() -> None:
+    generator = torch.Generator().manual_seed(0)
+    first, second = normal_draws(generator), normal_draws(generator)
+    parts = (norm.cdf(first.numpy()) * DRAWS).astype(int)
+    assert sorted(parts) == list(range(DRAWS))
+    assert first.tolist() != second.tolist()
+    assert abs(float(first @ second)) < 5 * math.sqrt(DRAWS)
+
+
 def test_few_rows_are_brought_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row whose bound is below the best value is never looked at again."""
     looked_at = list[int]()
-    moments = expected_improvement._PendingMoments
+    log_gain = expected_improvement._GrowingBatch.log_gain
 
-    class Counting(moments):  # type: ignore[misc, valid-type]
-        def deviation(self, rows: Tensor | slice) -> Tensor:
-            deviations = super().deviation(rows)
-            looked_at.append(len(deviations))
-            return deviations
+    def counted(self: Any, rows: Tensor | slice) -> Tensor:
+        gains = log_gain(self, rows)
+        looked_at.append(len(gains))
+        return gains
 
-    monkeypatch.setattr(expected_improvement, "_PendingMoments", Counting)
+    monkeypatch.setattr(expected_improvement._GrowingBatch, "log_gain", counted)
     monkeypatch.setattr(expected_improvement, "FIRST_BLOCK", 4)
     asked(objective(X), 10)
     assert looked_at[0] == len(X)
     assert sum(looked_at[1:]) < len(X)  # for nine points
 
 
-def test_rows_may_come_again() -> None:
+def test_rows_may_be_measured_again() -> None:
+    """Where their values are uncertain; not twice in a batch, which brings nothing."""
     values = objective(X)
     by_hand = chosen_by_hand(12, values, unique=False)
     assert asked(values, 12, unique=False) == by_hand
-    assert len({*by_hand}) < 12
+    assert len({*by_hand}) == 12
 
 
 def test_of_many_rows_the_posterior_is_exact() -> None:
@@ -185,31 +234,23 @@ def test_with_limits_by_the_probability_to_keep_them(
     assert by_hand != chosen_by_hand(num, values)
 
 
-def test_a_limit_becomes_more_likely_to_be_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As the variance shrinks where the mean keeps it; no objective is known."""
-    monkeypatch.setattr(expected_improvement, "FIRST_BLOCK", 1)
+def test_without_values_limits_alone_decide() -> None:
     other = X[:, 0] + 0.3 * X[:, 1]
-    upper = float(other[TOLD].sort().values[1])
-    outcomes = [Objective("y"), Constraint("c", upper=upper)]
+    outcomes = [Objective("y"), Constraint("c", upper=float(other[TOLD].median()))]
     Y = torch.stack([torch.full_like(other, torch.nan), other], dim=-1)
-    gp, by_hand = DenseGP(TOLD, other[TOLD]), list[int]()
-    for _ in range(12):
-        chance = norm.cdf(upper, gp.mean, gp.sd(by_hand))
-        chance[[*TOLD.tolist(), *by_hand]] = -1.0
-        by_hand.append(int(chance.argmax()))
-    assert asked(Y, 12, outcomes=outcomes) == by_hand
-
-
-def test_without_a_feasible_row_limits_alone_decide() -> None:
-    other = X[:, 0]
-    outcomes = [Objective("y"), Constraint("c", lower=9.0)]
-    Y = torch.stack([objective(X), other], dim=-1)
     gp = DenseGP(TOLD, other[TOLD])
-    log_chance = norm.logsf(9.0, gp.mean, gp.sd([]))
-    log_chance[TOLD] = -np.inf
-    assert asked(Y, 1, outcomes=outcomes) == [int(log_chance.argmax())]
+    sd = np.sqrt(gp.covariance.diagonal())
+    chance = torch.from_numpy(norm.cdf(outcomes[1].upper, gp.mean, sd))  # type: ignore[attr-defined]
+    chance[TOLD] = -1.0
+    assert asked(Y, 1, outcomes=outcomes) == [int(chance.argmax())]
+
+
+def test_without_a_feasible_row_values_count_from_far_below() -> None:
+    values, other = objective(X), X[:, 0]
+    outcomes = [Objective("y"), Constraint("c", lower=9.0)]
+    Y = torch.stack([values, other], dim=-1)
+    by_hand = chosen_by_hand(4, values, (-other, -9.0))
+    assert asked(Y, 4, outcomes=outcomes) == by_hand
 
 
 def test_costs_divide() -> None:

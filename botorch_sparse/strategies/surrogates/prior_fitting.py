@@ -1,5 +1,6 @@
 """How a prior is made: from a kernel that is given, or by a fit to the feedback."""
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
@@ -18,11 +19,11 @@ from botorch.models.utils.gpytorch_modules import (
 )
 from botorch.utils.sampling import manual_seed
 from gpytorch.constraints import GreaterThan
-from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import LogNormalPrior
+from gpytorch.priors import GammaPrior, LogNormalPrior
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -58,6 +59,8 @@ from botorch_sparse.strategies.surrogates.related import (
 FIT_SIZE = 300
 # Points, or rows of bits and counts.
 RowsT = TypeVar("RowsT", Tensor, CompactRows)
+# As in BoTorch's kernels.
+LEAST_LENGTHSCALE = 0.025
 # Evaluations before the first fit.
 FEWEST_FITTED = 3
 # The least noise variance that a given lambda may have, where it is not fitted.
@@ -417,6 +420,22 @@ def is_spread(values: Tensor) -> bool:
 def matern_kernel(dim: int) -> Kernel:
     """The Matern-5/2 kernel with BoTorch's priors, for inputs in [0, 1]^d."""
     return get_covar_module_with_dim_scaled_prior(dim, use_rbf_kernel=False)
+
+
+def few_data_kernel(dim: int) -> Kernel:
+    r"""The Matern-5/2 kernel for few data, for inputs in [0, 1]^d.
+
+    The prior of a lengthscale is :math:`\Gamma(3, r)` with BoTorch's mode
+    :math:`e^{\sqrt 2 - 3} \sqrt d`, and without the long tail of its log-normal one
+    [Hvarfner2024]_, by which most features say nothing to some ten points. BayBE has
+    it from version 0.15 on.
+    """
+    concentration, mode = 3.0, math.exp(math.sqrt(2.0) - 3.0) * math.sqrt(dim)
+    prior = GammaPrior(concentration, (concentration - 1.0) / mode)
+    least = GreaterThan(LEAST_LENGTHSCALE, transform=None, initial_value=mode)
+    return MaternKernel(
+        2.5, ard_num_dims=dim, lengthscale_prior=prior, lengthscale_constraint=least
+    )
 
 
 def fingerprint_kernel(blocks: Sequence[Tensor], dim: int) -> Kernel:

@@ -4,8 +4,8 @@ With :math:`f^*` the largest mean at a measured point, the batch `B` brings
 
 .. math:: \mathrm{EI}(B) = \mathbb{E} \max\{0, \max_{x \in B} f(x) - f^*\} .
 
-Each row is the one that adds most to it. Given values :math:`f_B` at the rows before it,
-a row adds an expected improvement in closed form, with its mean :math:`\mu_B` and
+Each row is the one that adds most to it. Given values :math:`f_B` at the rows before
+it, a row adds an expected improvement in closed form, with its mean :math:`\mu_B` and
 standard deviation :math:`\sigma_B` given these values:
 
 .. math:: \sigma_B(x) \, h\Big( \frac{\mu_B(x) - \max\{f^*, f_B\}}{\sigma_B(x)} \Big),

@@ -103,14 +103,14 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
     continuous domain use BoTorch's `qLogNoisyExpectedImprovement` with
     `SparseSingleTaskGP`. The formula is in `strategies/expected_improvement.py`.
 
-    There is one objective, and any constraints. Where the kernel is inferred, the
-    posterior of up to 1,000 different rows is exact.
+    There is one objective, and any constraints. Where the kernel is inferred, it is
+    `few_data_kernel`, and the posterior of up to 1,000 different rows is exact.
 
     Cost, with `A` candidates, `n` evaluations and `m` inducing points, for each
-    outcome: O(n m^2 + A m^2) for each batch, and for its j-th point O(A), and O(j m)
-    for each row that is brought up to date, often some hundreds. Memory O(A m) up to
-    2 GiB; beyond it the kernel is evaluated at these rows and the inducing points each
-    time.
+    outcome: O(n m^2 + A m^2) for each batch, and for its j-th point O(A), and
+    O(j (m + 128)) for each row that is brought up to date, often some hundreds. Memory
+    O(A m) up to 2 GiB; beyond it the kernel is evaluated at these rows and the inducing
+    points each time.
 
     Args:
         candidates: `A x d` points to choose from.

@@ -1,9 +1,12 @@
-"""The noise of a kernel that was given, where it is fitted."""
+"""The noise of a kernel that was given, and the kernels that are inferred."""
 
 from typing import Any
 
 import pytest
 import torch
+from botorch.models.utils.gpytorch_modules import (
+    get_covar_module_with_dim_scaled_prior,
+)
 from box_table import BOUNDS, TABLE
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
@@ -11,7 +14,14 @@ from strategy_table import make_candidates
 from torch import Tensor
 
 from botorch_sparse.models.refit_schedule import RefitSchedule
-from botorch_sparse.strategies import BBKB, BKB, GPUCB, ThompsonSampling
+from botorch_sparse.strategies import (
+    BBKB,
+    BKB,
+    GPUCB,
+    ExpectedImprovement,
+    ThompsonSampling,
+)
+from botorch_sparse.strategies.surrogates.prior_fitting import few_data_kernel
 
 
 def noise_free(X: Tensor) -> Tensor:
@@ -23,6 +33,31 @@ def kernel(outputscale: float) -> ScaleKernel:
     covar_module = ScaleKernel(RBFKernel(ard_num_dims=2)).double()
     covar_module.outputscale = outputscale
     return covar_module
+
+
+@pytest.mark.parametrize("dim", [1, 24])
+def test_the_kernel_for_few_data_has_botorchs_mode(dim: int) -> None:
+    """And less spread: by the largest of both densities on a grid."""
+    own = few_data_kernel(dim)
+    usual = get_covar_module_with_dim_scaled_prior(dim, use_rbf_kernel=False)
+    grid = torch.logspace(-2, 2, 20_001)
+    modes = []
+    for kernel in (own, usual):
+        density = kernel.lengthscale_prior.log_prob(grid)
+        modes.append(float(grid[density.argmax()]))
+        assert kernel.nu == 2.5 and kernel.ard_num_dims == dim
+    assert modes[0] == pytest.approx(modes[1], rel=2e-3)
+    assert own.lengthscale.flatten().tolist() == pytest.approx([modes[0]] * dim, 2e-3)
+    assert own.lengthscale_prior.stddev < usual.lengthscale_prior.stddev
+
+
+def test_few_data_have_it_by_expected_improvement_alone() -> None:
+    X = torch.rand(20, 3, generator=torch.Generator().manual_seed(0)).double()
+    for cls, scale in ((ExpectedImprovement, 1.2), (ThompsonSampling, 3**0.5)):
+        strategy = cls(X, batch_size=4)
+        strategy.run(lambda X: X.sum(-1), 8, progress=False)
+        model = strategy.surrogate.parts[0].view.prior.covar_module
+        assert float(model.lengthscale_prior.scale) == pytest.approx(scale)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ from botorch_sparse.strategies.surrogates.related import (
 FIT_SIZE = 300
 # Points, or rows of bits and counts.
 RowsT = TypeVar("RowsT", Tensor, CompactRows)
-# Of the logarithm of a lengthscale, where data are few; and the least one, as BoTorch's.
+# Prior spread of log-lengthscales where data are few; the least lengthscale, BoTorch's.
 FEW_DATA_SIGMA, LEAST_LENGTHSCALE = 1.2, 0.025
 # Evaluations before the first fit.
 FEWEST_FITTED = 3
@@ -426,9 +426,9 @@ def few_data_kernel(dim: int) -> Kernel:
     r"""The Matern-5/2 kernel for few data, for inputs in [0, 1]^d.
 
     The prior of a lengthscale is log-normal with BoTorch's mode,
-    :math:`e^{\sqrt 2 - 3} \sqrt d` [Hvarfner2024]_, and :math:`\sigma = 1.2` in place of
-    :math:`\sqrt 3`. By the longer tail most features say nothing to some ten points. It
-    was chosen by seeds 100 to 159 of `benchmarks.laboratory`, which prints others.
+    :math:`e^{\sqrt 2 - 3} \sqrt d` [Hvarfner2024]_, and :math:`\sigma = 1.2` in place
+    of :math:`\sqrt 3`: by that long tail most features say nothing to some ten points.
+    It was chosen by seeds from 100 on of `benchmarks.laboratory`, which prints others.
     """
     mode = math.exp(math.sqrt(2.0) - 3.0) * math.sqrt(dim)
     prior = LogNormalPrior(math.log(mode) + FEW_DATA_SIGMA**2, FEW_DATA_SIGMA)

@@ -73,22 +73,24 @@ class EncodedBox:
         sides = [self.space.bounds[column] for column in self.others]
         sides += [(0.0, len(group) - 1.0) for group in self.groups]
         place = {column: i for i, column in enumerate(self.others)}
-        low, high = torch.tensor(sides, dtype=torch.float64).T
+        bounds = torch.tensor(sides, dtype=torch.float64).T
         discrete = {
-            place[column]: [min(max(float(v), low[p]), high[p]) for v in values]
+            place[column]: torch.tensor(values).double().clamp(*sides[place[column]])
             for column, values in self.space.discrete_choices.items()
-            if len(values) > 1 and (p := place.get(column)) is not None
+            if len(values) > 1 and column in place
         }
         unordered = {place[c] for c in self.space.categorical_features if c in place}
         codes = range(len(self.others), len(sides))
         return dict(
-            bounds=torch.stack([low, high]),
+            bounds=bounds,
             inequality_constraints=_constraints(config.linear_constraints, place, -1),
             equality_constraints=_constraints(config.equality_constraints, place, 1),
             fixed_features=self._fixed(config.fixed_features or {}, place),
-            discrete_dims={j: v for j, v in discrete.items() if j not in unordered},
+            discrete_dims={
+                j: v.tolist() for j, v in discrete.items() if j not in unordered
+            },
             cat_dims={
-                **{j: v for j, v in discrete.items() if j in unordered},
+                **{j: v.tolist() for j, v in discrete.items() if j in unordered},
                 **{j: range(len(g)) for j, g in zip(codes, self.groups, strict=True)},
             },
         )

@@ -238,7 +238,7 @@ def trust_region_generation_strategy(
     constraints are as with Ax's strategies.
 
     Regions are kept in the metadata of the arms: they survive saving and loading in
-    JSON and SQL, and the parallel workers of an orchestrator. Pending trials count for
+    JSON and SQL. Workers may ask while others evaluate: pending trials count for
     nothing until their results come, and failed ones not at all; attached ones belong
     to the region that is in use.
 

@@ -34,12 +34,14 @@ class EncodedBox:
         """The box of a search space.
 
         Raises:
-            UnsupportedError: If there are tasks or fidelities, as learning curves have.
+            UnsupportedError: If there are tasks, a hierarchy, or fidelities, as
+                learning curves have.
         """
-        if space.task_features or space.fidelity_features:
+        odd = space.task_features or space.fidelity_features
+        if odd or space.hierarchical_dependencies:
             raise UnsupportedError(
-                "Trust regions got a search space with tasks, fidelities or learning "
-                "curves; take sparse_generation_strategy for those."
+                "Trust regions got a search space with tasks, fidelities, learning "
+                "curves or a hierarchy; take sparse_generation_strategy for those."
             )
         groups = dict[str, list[int]]()
         for column, name in enumerate(space.feature_names):

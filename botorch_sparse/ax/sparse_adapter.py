@@ -49,6 +49,7 @@ class SparseAdapter(TorchAdapter):
         if isinstance(generator, SparseGenerator):
             generator.num_trials = len(self._experiment.trials)
             generator.last_note = last_note(self._experiment)
+            generator.failed = self._failed_points()
             if generator.candidates is not None:
                 generator.choices = self._choices(generator.candidates, search_space)
         return super()._gen(n, search_space, **kwargs)
@@ -109,6 +110,21 @@ class SparseAdapter(TorchAdapter):
         if not isinstance(self.generator, SparseGenerator):
             return None
         return self.generator.left_out_models()
+
+    def _failed_points(self) -> Tensor:
+        """Points of failed and abandoned trials in the model's space, `f x d`."""
+        trials = self._experiment.trials.values()
+        gone = [t for t in trials if t.status.is_failed or t.status.is_abandoned]
+        points = [
+            ObservationFeatures.from_arm(arm) for trial in gone for arm in trial.arms
+        ]
+        known = set(self._search_space.parameters)
+        points = [p for p in points if known <= p.parameters.keys()]
+        for transform in self.transforms.values() if points else ():
+            points = transform.transform_observation_features(points)
+        X = [[float(p.parameters[name]) for name in self.parameters] for p in points]
+        rows = torch.tensor(X, dtype=torch.double, device=self.device)
+        return rows.reshape(len(points), len(self.parameters))
 
     def _choices(self, table: ArmTable, model_space: SearchSpace) -> Tensor:
         """The table in the model's space, `A x d`; transformed once. Cost: O(A d).

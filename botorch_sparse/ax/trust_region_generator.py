@@ -143,8 +143,14 @@ class TrustRegionGenerator(SparseGenerator):
             seed=seed,
             **space.domain(config),
         )
-        columns = [search_space_digest.feature_names, list(wanted)]
-        trials = self._restore(strategy, space, config, columns)
+        names = [name for data in self.data.datasets for name in data.outcome_names]
+        kinds = [
+            [names[output], type(each).__name__, getattr(each, "minimize", False)]
+            for output, each in wanted.items()
+        ]
+        sides = [list(map(float, side)) for side in search_space_digest.bounds]
+        columns = [search_space_digest.feature_names, sides, kinds]
+        trials = self._restore(strategy, space, config, columns, list(wanted))
         points, runs = list[Tensor](), list[int]()
         while len(points) < n:
             batch = strategy.ask(n - len(points))
@@ -162,10 +168,7 @@ class TrustRegionGenerator(SparseGenerator):
             rows,
             torch.ones(n, dtype=rows.dtype),
             {"objective_thresholds": _thresholds(strategy, config)},
-            [
-                {NOTE: {"run": run, **({"regions": note} if i == 0 else {})}}
-                for i, run in enumerate(runs)
-            ],
+            [{NOTE: {"run": run, "regions": note}} for run in runs],
         )
 
     def _restore(
@@ -174,13 +177,13 @@ class TrustRegionGenerator(SparseGenerator):
         space: EncodedBox,
         config: TorchOptConfig,
         columns: list[Any],
+        outputs: list[int],
     ) -> Tensor:
         """Give a strategy the data, and what the last generation noted.
 
         Returns:
             The numbers of the trials with data.
         """
-        outputs = columns[-1]
         X, Y, trial, notes = self.data.reports(outputs)
         note: Mapping[str, Any] = (self.last_note or {}).get("regions") or {}
         if note.get("space") != columns:
@@ -196,6 +199,7 @@ class TrustRegionGenerator(SparseGenerator):
             runs=[(notes[place] or {}).get("run", -1) for place in order.tolist()],
             num_learned=int(is_known.sum()),
             pending=space.points(pending.unique(dim=0)),
+            failed=space.points(X[:0] if self.failed is None else self.failed.to(X)),
             note=note.get("strategy"),
         )
         return trial

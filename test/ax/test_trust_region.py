@@ -11,7 +11,11 @@ import pytest
 import torch
 from ax.adapter.cross_validation import cross_validate
 from ax.api.client import Client
-from ax.api.configs import ChoiceParameterConfig, StorageConfig
+from ax.api.configs import (
+    ChoiceParameterConfig,
+    RangeParameterConfig,
+    StorageConfig,
+)
 from ax.core.experiment import Experiment
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 from ax.storage.json_store.decoder import object_from_json
@@ -162,6 +166,73 @@ def test_pending_points_are_not_proposed_again(make_client):
     assert note_of(client)["learned"][0][0] == 0
 
 
+def switches(make_client: Any, num: int, **options: Any) -> Client:
+    """A client of whole numbers, 0 or 1."""
+    parameters = [
+        RangeParameterConfig(name=f"s{i}", bounds=(0, 1), parameter_type="int")
+        for i in range(num)
+    ]
+    return make_client(trust_region_generation_strategy(4, seed=0), parameters)
+
+
+def test_arms_that_are_out_or_failed_are_no_candidates(make_client):
+    """Of 64 arms, where the best ones fail and each result comes four trials late."""
+    client, asked, late = switches(make_client, 6), [], []
+    for _ in range(30):
+        ((index, point),) = client.get_next_trials(1).items()
+        asked.append(tuple(point.values()))
+        if point["s0"] and point["s1"]:
+            client.mark_trial_failed(index)
+            continue
+        late.append((index, point))
+        if len(late) > 4:
+            first, old = late.pop(0)
+            client.complete_trial(first, raw_data={"f": sum(old.values())})
+    ours = asked[len(asked) - 20 :]
+    assert len({*ours}) == 20
+    assert not {*ours} & {*asked[:10]}
+
+
+def test_constraints_leave_switches_free(make_client):
+    """One that is never active, on a number."""
+    parameters = [
+        *(
+            RangeParameterConfig(name=f"s{i}", bounds=(0, 1), parameter_type="int")
+            for i in range(8)
+        ),
+        RangeParameterConfig(name="x", bounds=(0.0, 1.0), parameter_type="float"),
+        RangeParameterConfig(name="y", bounds=(0.0, 1.0), parameter_type="float"),
+    ]
+    client = make_client(
+        trust_region_generation_strategy(8, batch_size=4, seed=0),
+        parameters,
+        parameter_constraints=["x + y <= 1.9"],
+    )
+    best = 0.0
+    for _ in range(12):
+        for index, point in client.get_next_trials(4).items():
+            value = sum(v for name, v in point.items() if name[0] == "s")
+            best = max(best, value)
+            client.complete_trial(index, raw_data={"f": value})
+    assert best == 8
+
+
+def test_another_objective_begins_anew(make_client, tmp_path):
+    client = switches(make_client, 6)
+    for _ in range(12):
+        for index, point in client.get_next_trials(1).items():
+            value = sum(point.values())
+            client.complete_trial(index, raw_data={"f": value})
+    before = note_of(client)
+    client.configure_optimization(objective="-f")
+    client.save_to_json_file(str(tmp_path / "ax.json"))  # Ax keeps the old one else
+    client = Client.load_from_json_file(str(tmp_path / "ax.json"))
+    client.get_next_trials(1)
+    after = note_of(client)
+    assert before["space"] != after["space"]
+    assert after["regions"][0]["center"] != before["regions"][0]["center"]
+
+
 def test_batch_trials(make_client):
     """Arms of one trial, and a batch larger than `batch_size`."""
     client = mixed_client(make_client, batch_size=2)
@@ -175,7 +246,7 @@ def test_batch_trials(make_client):
         for metadata in runs[0].candidate_metadata_by_arm_signature.values()
     ]
     assert [note["run"] for note in notes] == [0] * 5
-    assert ["regions" in note for note in notes] == [True] + [False] * 4
+    assert all(note["regions"] == notes[0]["regions"] for note in notes)
 
 
 def test_trials_of_other_origin(make_client, attach):
@@ -302,6 +373,7 @@ def test_columns_of_choices():
         bounds = ((0.0, 1.0),) * 3 + ((2.0, 5.0),)
         task_features = fidelity_features = categorical_features = ()
         discrete_choices = MappingProxyType({})
+        hierarchical_dependencies = None
 
     box = EncodedBox.of(Space)
     X = torch.tensor([[0.0, 0, 1, 3.5], [1.0, 0, 0, 2.5]], dtype=torch.float64)

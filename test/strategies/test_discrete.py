@@ -154,6 +154,53 @@ def test_candidates_keep_to_constraints_and_fixed_features():
     assert {1.0, 2.0, 5.0} == set(X[:, 1].tolist())
 
 
+@pytest.mark.parametrize("length", [0.8, 0.1])
+@pytest.mark.parametrize("kind", ["inequality", "equality"])
+def test_constraints_on_other_features_hold_no_discrete_one(kind, length):
+    """Bits, counts and categories change as often as without a constraint."""
+    sides, center = torch.full((4,), length, dtype=F64), BOUNDS.mean(0)
+    center[1:3] = torch.tensor([2.0, 3.0])
+    place, ones = torch.tensor([0, 3]), torch.tensor([1.0, 0.1])
+    inside = -2.5 if kind == "inequality" else 1.0
+    limit = (place, -ones if kind == "inequality" else ones, inside)
+    box = Box(BOUNDS, **{f"{kind}_constraints": [limit]}, **MIXED)
+    shares = []
+    for each in (Box(BOUNDS, **MIXED), box):
+        X = candidates_around(each, center, sides, 500, seed=0)
+        shares.append((X != center)[:, [1, 2]].double().mean(0))
+        assert takes_its_values(X) and {-1.0, 7.0} <= set(X[:, 2].tolist())
+    assert torch.allclose(*shares, atol=0.15)
+    if kind == "equality":
+        assert torch.allclose(X[:, 0] + 0.1 * X[:, 3], torch.ones(len(X)).double())
+
+
+def test_few_of_many_bits():
+    """At most three of 20: a thousandth of all points."""
+    bounds = torch.tensor([[0.0] * 20, [1.0] * 20], dtype=F64)
+    few = (torch.arange(20), -torch.ones(20), -3.0)
+    bits = {j: (0, 1) for j in range(20)}
+    box = Box(bounds, inequality_constraints=[few], discrete_dims=bits)
+    X = box.sample(30, seed=0)
+    assert len(X.unique(dim=0)) > 20 and set(X.sum(-1).tolist()) >= {2.0, 3.0}
+    center = X[X.sum(-1) == 3][0]
+    near = candidates_around(box, center, 0.1 * torch.ones(20).double(), 200, seed=0)
+    assert len(near) > 3 and bool((near.sum(-1) <= 3).all())
+
+
+def test_ends_of_bounds_in_single_precision():
+    bounds = torch.tensor([[0.1], [0.7]])
+    X = Box(bounds, discrete_dims={0: (0.1, 0.3, 0.7)}).sample(9, seed=0)
+    assert X.dtype == torch.float32 and len(X.unique()) == 3
+
+
+def test_told_values_are_rounded_by_the_gap_to_the_next():
+    """And not by the side of the box, which may be much larger."""
+    bounds = torch.tensor([[1.0], [1e7]], dtype=F64)
+    strategy = RandomSearch(bounds=bounds, discrete_dims={0: range(1, 100)})
+    with pytest.raises(InputDataError, match="discrete_dims"):
+        strategy.tell([[3.5]], [1.0])
+
+
 def test_where_regions_end():
     assert smallest_length(Box(BOUNDS, **MIXED)) == 0.5**12
     assert smallest_length(Box(**BINARY)) == 0.5 / 12

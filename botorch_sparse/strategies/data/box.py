@@ -63,7 +63,9 @@ def _refuse_features(
     name: str, constraints: Sequence[LinearConstraint] | None, fits: Collection[int]
 ) -> None:
     """Refuse constraints on some features."""
-    used = {j for indices, _, _ in constraints or [] for j in indices.tolist()}
+    used = {
+        j for indices, _, _ in constraints or [] for j in indices.flatten().tolist()
+    }
     if bad := sorted(used & set(fits)):
         raise InputDataError(
             f"Got {name} on the features {bad}, which are discrete; need equalities of "
@@ -129,6 +131,8 @@ def _rows(
 TOLERANCE = 1e-6
 # Points of the box that are drawn for each feasible one, and how many more.
 SHARES, FEW = (2, 8, 64), 64
+# The same with discrete features, of which a walk finds few; and the most points.
+MORE, MOST_TRIED = (512, 4096), 2**20
 
 
 class DomainOptions(TypedDict, total=False):
@@ -249,7 +253,8 @@ class Box:
         The walk takes a second before its first point, and gets along thin domains
         slowly. So it is taken where equalities leave no volume, or less than one of
         Sobol's points in 64 is feasible. Discrete features are at one of their values,
-        each as likely as the others.
+        each as likely as the others; there one point in 4,096 is enough, and the walk
+        is rounded. Where it finds few points they come several times.
 
         Args:
             num: How many; with a seed the first of Sobol's do not depend on it.
@@ -259,6 +264,7 @@ class Box:
             InputDataError: If hardly any values of the discrete features meet the
                 constraints.
         """
+        cut = not self.equality_constraints
         for tried in self._tries(num):
             X = draw_sobol_samples(self.bounds.double(), n=tried, q=1, seed=seed)
             X = self._pinned(self.discrete.spread(X.squeeze(1), self.bounds))
@@ -267,12 +273,12 @@ class Box:
                 return self.clamp(X)
         if not len(self.discrete):
             return self.clamp(self._pinned(self._walk(num, seed)))
-        X = self._walk(SHARES[-1] * num, seed)
-        X = self._pinned(self.discrete.spread(X, self.bounds))
+        walked = self._pinned(self.discrete.nearest(self._walk(FEW + num, seed)))
+        X = torch.cat([X, walked[self.is_feasible(walked)]])[:num] if cut else walked
         X = X[self.is_feasible(X)][:num]
         if not len(X):
             raise InputDataError(
-                f"None of {SHARES[-1] * num} points of the constraints is one with "
+                "None of the points that were drawn keeps to the constraints with "
                 "values of discrete_dims; need constraints that leave more of them."
             )
         return self.clamp(X[torch.arange(num) % len(X)])
@@ -282,7 +288,9 @@ class Box:
         if self.equality_constraints:
             return []
         cut = bool(self.inequality_constraints)
-        return [FEW + share * num for share in SHARES] if cut else [num]
+        shares = (*SHARES, *(MORE if len(self.discrete) else ()))
+        tries = [FEW + share * num for share in shares] if cut else [num]
+        return [tried for tried in tries if tried <= MOST_TRIED] or tries[:1]
 
     def _walk(self, num: int, seed: int) -> Tensor:
         """Points by hit and run."""
@@ -339,7 +347,8 @@ class Box:
         between = (X - self.discrete.nearest(X)).abs()
         for j in self.discrete.values:
             name = "cat_dims" if j in self.discrete.categories else "discrete_dims"
-            yield f"{name}[{j}]", between[:, j] <= slack[j]
+            least = self.discrete.values[j].diff().min() / 1000
+            yield f"{name}[{j}]", between[:, j] <= torch.minimum(slack[j], least)
         for k, (i, c, b) in enumerate(self._double(self.inequality_constraints) or []):
             yield f"inequality_constraints[{k}]", X[:, i] @ c >= b - c.abs() @ slack[i]
         for k, (i, c, b) in enumerate(self._double(self.equality_constraints) or []):

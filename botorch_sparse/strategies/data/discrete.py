@@ -145,7 +145,7 @@ def _values(name: str, bounds: Tensor, given: Values | None) -> dict[int, Tensor
         values = as_numbers(at, listed, "need a list of numbers.").double()
         if index >= dim:
             raise InputDataError(f"Got {at}; need an index from 0 to {dim - 1}.")
-        values = values.unique().to(bounds.device)  # sorted
+        values = values.to(bounds).double().unique()  # sorted
         low, high = bounds[:, index].double().tolist()
         if len(values) < 2 or not bool(((low <= values) & (values <= high)).all()):
             raise InputDataError(

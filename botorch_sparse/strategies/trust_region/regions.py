@@ -51,7 +51,8 @@ class Regions:
 
     Attributes:
         regions: The regions.
-        of_trial: Runs of all trials by their ids, on the host.
+        of_trial: Runs of all trials by their ids, on the host; -1 for points that
+            nobody asked for.
         num_initial: Points of a run before its region is used.
         smallest: Length below which a region is too small to go on.
     """
@@ -78,7 +79,7 @@ class Regions:
         run = torch.full_like(trial, -1)
         run[is_trial] = self.of_trial[trial[is_trial]]
         since = torch.arange(len(trial)) >= region.start
-        return torch.where(is_trial, run == region.run, since)
+        return torch.where(run >= 0, run == region.run, since)
 
     def knows(self, region: Region, record: RunRecord) -> Tensor:
         """Which reports a region goes by: all where regions share their points."""

@@ -68,6 +68,7 @@ def restored_state(
     record: RunRecord,
     reports: Reports,
     pending: Tensor,
+    failed: Tensor,
     note: RegionNote | None,
 ) -> dict[str, Any]:
     """The state of a strategy that had these reports.
@@ -77,10 +78,12 @@ def restored_state(
         record: Its record.
         reports: The results.
         pending: `p x d` points that are being evaluated. They belong to the newest run.
+        failed: `f x d` points that gave no result.
         note: Where the regions stood; None if they begin.
     """
-    number, points = _numbered(torch.cat([reports.X, pending]))
-    point, out = number[: len(reports.X)], number[len(reports.X) :].tolist()
+    num, last = len(reports.X), len(reports.X) + len(pending)
+    number, points = _numbered(torch.cat([reports.X, pending, failed]))
+    point, out = number[:num], number[num:last].tolist()
     trial, of_trial = _trials(reports, point)
     runs = dict(state["surrogate"]["runs"])
     priors = state["surrogate"]["priors"]
@@ -127,14 +130,11 @@ def check_note(note: RegionNote, dim: int, num_outcomes: int) -> None:
 
 
 def _trials(reports: Reports, point: Tensor) -> tuple[Tensor, Tensor]:
-    """Ids of the reports' trials, -1 for those of no run, and the run of each id."""
+    """Ids of the reports' trials, and the run of each id."""
     ids, of_trial = dict[tuple[int, int], int](), list[int]()
     found = list[int]()
     columns = (reports.trials.tolist(), point.tolist(), reports.runs.tolist())
     for trial, number, run in zip(*columns, strict=True):
-        if run < 0:
-            found.append(-1)
-            continue
         if (trial, number) not in ids:
             ids[trial, number] = len(of_trial)
             of_trial.append(run)

@@ -174,7 +174,9 @@ def candidates_around(
         X[:, places] = ((others - low) / (high - low))[:, places]
     steps = torch.where(changed, X - c, 0.0)
     if box.inequality_constraints or box.equality_constraints:
-        steps = _feasible(box, steps, c, free, lower - c, upper - c)
+        moves = free.clone()
+        moves[list(box.discrete.values)] = False
+        steps = _feasible(box, steps, c, moves, lower - c, upper - c)
         moved = (steps.abs() > SLACK).any(-1)
         steps = steps[moved] if moved.any() else steps[:1]
     X = low + (high - low) * (c + steps)
@@ -222,7 +224,7 @@ def _changed(
 
 
 def _feasible(
-    box: Box, steps: Tensor, c: Tensor, free: Tensor, lower: Tensor, upper: Tensor
+    box: Box, steps: Tensor, c: Tensor, moves: Tensor, lower: Tensor, upper: Tensor
 ) -> Tensor:
     r"""The part of each step that the constraints and the region leave of it.
 
@@ -233,21 +235,27 @@ def _feasible(
         box: The domain.
         steps: `k x d`.
         c: `d`, the middle.
-        free: `d`, which coordinates may change.
+        moves: `d`, which coordinates move for the constraints: those that are free and
+            not discrete. Discrete ones are where they were drawn.
         lower: `d`, the least steps.
         upper: `d`, the largest ones.
     """
     A, b = _matrix(box, box.inequality_constraints, c)
     E, e = _matrix(box, box.equality_constraints, c)
-    A, E = A * free, E * free
-    return _shortened(_projected(steps, A, b, E, e), A, b, lower, upper)
+    steps = _projected(steps, A, b, E, e, moves)
+    if len(box.discrete):  # shortened, these would be between their values
+        return torch.where(moves, steps.clamp(lower, upper), steps)
+    return _shortened(steps, A * moves, b, lower, upper)
 
 
-def _projected(steps: Tensor, A: Tensor, b: Tensor, E: Tensor, e: Tensor) -> Tensor:
+def _projected(
+    steps: Tensor, A: Tensor, b: Tensor, E: Tensor, e: Tensor, moves: Tensor
+) -> Tensor:
     """Steps that meet the equalities, and mostly the inequalities."""
+    E = E * moves
     pinv = torch.linalg.pinv(E)
     steps = steps + (e - steps @ E.mT) @ pinv.mT
-    along = A - A @ pinv @ E  # the equalities
+    along = A * moves - (A * moves) @ pinv @ E  # the equalities
     squares = along.square().sum(-1)
     for _ in range(SWEEPS):
         for a, square, row, least in zip(along, squares, A, b, strict=True):

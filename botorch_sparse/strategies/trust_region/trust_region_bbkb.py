@@ -373,6 +373,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         runs: Sequence[int] | None = None,
         num_learned: int = 0,
         pending: Tensor | None = None,
+        failed: Tensor | None = None,
         note: RegionNote | None = None,
     ) -> None:
         """Take over results that a program keeps itself, and go on from a note.
@@ -391,6 +392,8 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
             num_learned: How many were learned when the note was written.
             pending: `p x d` points that are being evaluated. Each new one that the
                 strategy has to draw for the newest run is one less.
+            failed: `f x d` points that gave no result; with discrete features they are
+                not proposed again.
             note: Where the regions stood; None if they begin.
 
         Raises:
@@ -426,8 +429,10 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         if note is not None:
             check_note(note, dim, num)
         out = as_points("pending", pending, dim, self.domain.device).to(X)
+        failed = X[:0] if failed is None else failed
+        gone = as_points("failed", failed, dim, self.domain.device).to(X)
         state = self._state()
-        self._load_state(restored_state(state, self.record, reports, out, note))
+        self._load_state(restored_state(state, self.record, reports, out, gone, note))
 
     @override
     def restore_trials(self, pending: Points, failed: Iterable[int] = ()) -> Batch:

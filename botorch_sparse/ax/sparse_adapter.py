@@ -22,6 +22,7 @@ from botorch_sparse.ax.cross_validation import LeftOutPredictions, predictions
 from botorch_sparse.ax.folds import AllButOne, DataByArm
 from botorch_sparse.ax.sparse_generator import SparseGenerator
 from botorch_sparse.ax.trial_data import last_note
+from botorch_sparse.ax.trust_region_generator import TrustRegionGenerator
 
 
 class SparseAdapter(TorchAdapter):
@@ -48,10 +49,11 @@ class SparseAdapter(TorchAdapter):
         generator = self.generator
         if isinstance(generator, SparseGenerator):
             generator.num_trials = len(self._experiment.trials)
-            generator.last_note = last_note(self._experiment)
-            generator.failed = self._failed_points()
             if generator.candidates is not None:
                 generator.choices = self._choices(generator.candidates, search_space)
+        if isinstance(generator, TrustRegionGenerator):
+            generator.last_note = last_note(self._experiment)
+            generator.failed = self._failed_points()
         return super()._gen(n, search_space, **kwargs)
 
     def get_training_data(self, filter_in_design: bool = False) -> ExperimentData:

@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -56,8 +56,6 @@ class SparseGenerator(BoTorchGenerator):
     Attributes:
         refits_folds: Whether `refit_on_cv` was asked for; that is always True, for Ax.
         choices: `A x d` candidates in the space of the model, which the adapter sets.
-        last_note: What the newest trial notes of its generation; see `trial_data`.
-        failed: `f x d` points of failed and abandoned trials, which the adapter sets.
         attempts: Numbers of observations and pending points, and how often candidates
             were generated for them so far.
     """
@@ -111,8 +109,6 @@ class SparseGenerator(BoTorchGenerator):
         self.seed = seed
         self.choices: Tensor | None = None
         self.num_trials = 0  # of the experiment, failed ones too
-        self.last_note: Mapping[str, Any] | None = None
-        self.failed: Tensor | None = None
         self.attempts: tuple[tuple[int, ...], int] = ((), 0)
         self._left_out: tuple[Model, list[LeftOutPredictions] | None] | None = None
 

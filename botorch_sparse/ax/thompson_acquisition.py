@@ -15,6 +15,7 @@ from botorch.models.model import Model
 from torch import Tensor
 
 from botorch_sparse.ax.sparse_acquisition import Candidates, SparseAcquisition
+from botorch_sparse.ax.trial_data import joined
 from botorch_sparse.strategies import Constraint, Objective, ThompsonSampling
 
 
@@ -75,7 +76,9 @@ class ThompsonAcquisition(SparseAcquisition):
         )
         models = _each_output(self._model)
         models = [models[output] for output in wanted]
-        X, Y = self._observations(list(wanted))
+        used, outputs = self._subset_idcs, list(wanted)
+        numbers = outputs if used is None else used[outputs].tolist()
+        X, Y, _ = joined(self.surrogate.training_data, numbers)
         strategy = ThompsonSampling(
             models[0].transform_inputs(rows),
             [deepcopy(model.covar_module) for model in models],
@@ -93,22 +96,6 @@ class ThompsonAcquisition(SparseAcquisition):
             self._objective_thresholds = signs * reference
         means = self.evaluate(chosen.unsqueeze(-2)).detach()
         return chosen, means, torch.ones(len(chosen), dtype=self.dtype)
-
-    def _observations(self, outputs: list[int]) -> tuple[Tensor, Tensor]:
-        """All observations: `n x d` points and `n x k` values, NaN for unknown."""
-        used = self._subset_idcs
-        numbers = outputs if used is None else used[outputs].tolist()
-        Xs, Ys, first = [], [], 0
-        for data in self.surrogate.training_data:
-            last = first + data.Y.shape[-1]
-            mine = [k for k, number in enumerate(numbers) if first <= number < last]
-            if mine:
-                Y = data.Y.new_full((len(data.Y), len(numbers)), math.nan)
-                Y[:, mine] = data.Y[:, [numbers[k] - first for k in mine]]
-                Xs.append(data.X)
-                Ys.append(Y)
-            first = last
-        return torch.cat(Xs), torch.cat(Ys)
 
 
 def wanted_outcomes(

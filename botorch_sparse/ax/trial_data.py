@@ -42,26 +42,37 @@ class TrialData:
         """Each observation of some outcomes, by the order of trials. O(n log n).
 
         Returns:
-            `n x e` rows, `n x k` values, NaN for those of other observations, `n`
-            numbers of trials, and what each notes.
+            Rows and values as of `joined`, `n` numbers of trials, and what each notes.
         """
-        Xs, Ys, trials, first = list[Tensor](), list[Tensor](), list[Tensor](), 0
-        notes = list[Mapping[str, Any] | None]()
-        for data, noted in zip(self.datasets, self.notes, strict=True):
-            last = first + data.Y.shape[-1]
-            mine = [k for k, output in enumerate(outputs) if first <= output < last]
-            if mine:
-                Y = data.Y.new_full((len(data.Y), len(outputs)), torch.nan)
-                Y[:, mine] = data.Y[:, [outputs[k] - first for k in mine]]
-                Xs.append(data.X)
-                Ys.append(Y)
-                trials.append(data.group_indices.long().to(Y.device))
-                notes += noted
-            first = last
-        trial = torch.cat(trials)
+        X, Y, used = joined(self.datasets, outputs)
+        indices = [self.datasets[place].group_indices.long() for place in used]
+        notes = [note for place in used for note in self.notes[place]]
+        trial = torch.cat(indices).to(X.device)
         order = trial.argsort(stable=True)
-        sorted_notes = [notes[place] for place in order.tolist()]
-        return torch.cat(Xs)[order], torch.cat(Ys)[order], trial[order], sorted_notes
+        return X[order], Y[order], trial[order], [notes[i] for i in order.tolist()]
+
+
+def joined(
+    datasets: Sequence[SupervisedDataset], outputs: Sequence[int]
+) -> tuple[Tensor, Tensor, list[int]]:
+    """All observations of some outcomes, which are numbered through the data sets.
+
+    Returns:
+        `n x e` points, `n x k` values, NaN for what another data set has, and the
+        places of the data sets that these are of, in their order.
+    """
+    Xs, Ys, used, first = list[Tensor](), list[Tensor](), list[int](), 0
+    for place, data in enumerate(datasets):
+        last = first + data.Y.shape[-1]
+        mine = [k for k, output in enumerate(outputs) if first <= output < last]
+        if mine:
+            Y = data.Y.new_full((len(data.Y), len(outputs)), torch.nan)
+            Y[:, mine] = data.Y[:, [outputs[k] - first for k in mine]]
+            Xs.append(data.X)
+            Ys.append(Y)
+            used.append(place)
+        first = last
+    return torch.cat(Xs), torch.cat(Ys), used
 
 
 def last_note(experiment: Experiment) -> Mapping[str, Any] | None:

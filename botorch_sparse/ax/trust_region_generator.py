@@ -18,7 +18,7 @@ from botorch_sparse.ax.sparse_generator import Metadata, SparseGenerator
 from botorch_sparse.ax.thompson_acquisition import wanted_outcomes
 from botorch_sparse.ax.trial_data import NOTE, TrialData
 from botorch_sparse.models import RefitSchedule
-from botorch_sparse.strategies import TrustRegionBBKB
+from botorch_sparse.strategies import Constraint, Objective, TrustRegionBBKB
 
 # Evaluations between fits, at least: each takes some tenths of a second.
 LEAST_REFIT = 4
@@ -40,6 +40,12 @@ class TrustRegionGenerator(SparseGenerator):
 
     Args:
         batch_size: Arms that are evaluated at a time.
+
+    Attributes:
+        data: What was measured.
+        last_note: What the newest trial notes of its generation, which the adapter
+            sets, as the next.
+        failed: `f x e` points of failed and abandoned trials; None for none.
     """
 
     def __init__(
@@ -64,6 +70,8 @@ class TrustRegionGenerator(SparseGenerator):
         self.num_candidates = num_candidates
         self.num_initial = num_initial
         self.data = TrialData((), ())
+        self.last_note: Mapping[str, Any] | None = None
+        self.failed: Tensor | None = None
         self._fit_later: tuple[Any, ...] | None = None
         self._proposed: tuple[Tensor, Tensor, Tensor] | None = None
 
@@ -81,12 +89,16 @@ class TrustRegionGenerator(SparseGenerator):
 
     @property
     def surrogate(self) -> Surrogate:
-        """The model of all data, fitted."""
+        """The model of all data, fitted when it is first asked for."""
+        self._fit_now()
+        return super().surrogate
+
+    def _fit_now(self) -> None:
+        """Fit the model, unless it is fitted."""
         if self._fit_later is not None:
             *data, kwargs = self._fit_later
             self._fit_later = None
             super().fit(*data, **kwargs)
-        return super().surrogate
 
     @property
     def Xs(self) -> list[Tensor]:
@@ -111,7 +123,8 @@ class TrustRegionGenerator(SparseGenerator):
 
     def left_out_models(self) -> list[LeftOutPredictions] | None:
         """See `SparseGenerator.left_out_models`."""
-        return super().left_out_models() if self.surrogate is not None else None
+        self._fit_now()
+        return super().left_out_models()
 
     def gen(
         self,
@@ -122,8 +135,8 @@ class TrustRegionGenerator(SparseGenerator):
         """`n` points of the regions. O(n) for as many trials; see `TrustRegionBBKB`.
 
         Raises:
-            UnsupportedError: For learning curves, fidelities and tasks, and for
-                objectives and constraints that combine outcomes.
+            UnsupportedError: For learning curves, fidelities, tasks and hierarchies,
+                and for objectives and constraints that combine outcomes.
         """
         config, space = torch_opt_config, EncodedBox.of(search_space_digest)
         wanted = wanted_outcomes(
@@ -131,25 +144,8 @@ class TrustRegionGenerator(SparseGenerator):
             config.objective_thresholds,
             config.outcome_constraints,
         )
-        with with_rng_seed(self._next_seed(config)):
-            seed = int(torch.randint(2**31, ()))
-        strategy = TrustRegionBBKB(
-            batch_size=self.batch_size,
-            num_regions=self.num_regions,
-            num_candidates=self.num_candidates,
-            num_initial=self.num_initial,
-            refit=RefitSchedule(every=max(self.batch_size, LEAST_REFIT)),
-            outcomes=wanted.values(),
-            seed=seed,
-            **space.domain(config),
-        )
-        names = [name for data in self.data.datasets for name in data.outcome_names]
-        kinds = [
-            [names[output], type(each).__name__, getattr(each, "minimize", False)]
-            for output, each in wanted.items()
-        ]
-        sides = [list(map(float, side)) for side in search_space_digest.bounds]
-        columns = [search_space_digest.feature_names, sides, kinds]
+        strategy = self._new_strategy(space, config, wanted)
+        columns = self._columns(search_space_digest, wanted)
         trials = self._restore(strategy, space, config, columns, list(wanted))
         points, runs = list[Tensor](), list[int]()
         while len(points) < n:
@@ -170,6 +166,41 @@ class TrustRegionGenerator(SparseGenerator):
             {"objective_thresholds": _thresholds(strategy, config)},
             [{NOTE: {"run": run, "regions": note}} for run in runs],
         )
+
+    def _new_strategy(
+        self,
+        space: EncodedBox,
+        config: TorchOptConfig,
+        wanted: Mapping[int, Objective | Constraint],
+    ) -> TrustRegionBBKB:
+        """A strategy without data."""
+        with with_rng_seed(self._next_seed(config)):
+            seed = int(torch.randint(2**31, ()))
+        return TrustRegionBBKB(
+            batch_size=self.batch_size,
+            num_regions=self.num_regions,
+            num_candidates=self.num_candidates,
+            num_initial=self.num_initial,
+            refit=RefitSchedule(every=max(self.batch_size, LEAST_REFIT)),
+            outcomes=wanted.values(),
+            seed=seed,
+            **space.domain(config),
+        )
+
+    def _columns(
+        self, space: SearchSpaceDigest, wanted: Mapping[int, Objective | Constraint]
+    ) -> list[Any]:
+        """Features, their ranges and what is wanted: what a note is of.
+
+        Not thresholds and limits: their units change with the data.
+        """
+        names = [name for data in self.data.datasets for name in data.outcome_names]
+        kinds = [
+            [names[output], type(each).__name__, getattr(each, "minimize", False)]
+            for output, each in wanted.items()
+        ]
+        sides = [list(map(float, side)) for side in space.bounds]
+        return [space.feature_names, sides, kinds]
 
     def _restore(
         self,

@@ -1,9 +1,14 @@
 """Search spaces and functions of the tests of `botorch_sparse.ax`."""
 
 import math
+from pathlib import Path
 
 import pytest
-from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+from ax.api.configs import (
+    ChoiceParameterConfig,
+    RangeParameterConfig,
+    StorageConfig,
+)
 
 # By-products of small problems.
 CAPPED = pytest.mark.filterwarnings(
@@ -49,3 +54,12 @@ def mixed(kind: str, level: int, k: int, x: float, rate: float) -> float:
     """To maximize; the best value is 0.7."""
     value = {"a": 0.0, "b": 0.5, "c": -0.5}[kind] + 0.05 * level - 0.1 * (k - 4) ** 2
     return value - (x - 0.3) ** 2 - 0.2 * (math.log10(rate) + 2) ** 2
+
+
+def storage(path: Path) -> StorageConfig:
+    """A fresh sqlite file."""
+    db = pytest.importorskip("ax.storage.sqa_store.db")
+    url = f"sqlite:///{path}"
+    db.init_engine_and_session_factory(url=url, force_init=True)
+    db.create_all_tables(db.get_engine())
+    return StorageConfig(url=url)

@@ -1,15 +1,22 @@
 """A user's session: trials, saving and loading in the middle, plots and analyses."""
 
 import random
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from ax.adapter.cross_validation import cross_validate
 from ax.api.client import Client
-from ax.api.configs import StorageConfig
-from ax_problems import BOX, CAPPED, MIXED, NO_THRESHOLDS, branin, floats, mixed
+from ax_problems import (
+    BOX,
+    CAPPED,
+    MIXED,
+    NO_THRESHOLDS,
+    branin,
+    floats,
+    mixed,
+    storage,
+)
 
 from botorch_sparse.ax import (
     bbkb_generation_strategy,
@@ -37,15 +44,6 @@ def strategy_named(name: str, fast: dict[str, Any], size: int = 8) -> Any:
     if name == "gssbo":
         return gssbo_generation_strategy(4, subset_size=size, **options)
     return bbkb_generation_strategy(4, **options)
-
-
-def storage(path: Path) -> StorageConfig:
-    """A fresh sqlite file."""
-    db = pytest.importorskip("ax.storage.sqa_store.db")
-    url = f"sqlite:///{path}"
-    db.init_engine_and_session_factory(url=url, force_init=True)
-    db.create_all_tables(db.get_engine())
-    return StorageConfig(url=url)
 
 
 FULL = [

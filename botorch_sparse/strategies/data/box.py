@@ -264,18 +264,17 @@ class Box:
             InputDataError: If hardly any values of the discrete features meet the
                 constraints.
         """
-        cut = not self.equality_constraints
+        found = self.bounds[:0].double()
         for tried in self._tries(num):
             X = draw_sobol_samples(self.bounds.double(), n=tried, q=1, seed=seed)
             X = self._pinned(self.discrete.spread(X.squeeze(1), self.bounds))
-            X = X[self.is_feasible(X)][:num]
-            if len(X) == num:
-                return self.clamp(X)
+            found = X[self.is_feasible(X)][:num]
+            if len(found) == num:
+                return self.clamp(found)
         if not len(self.discrete):
             return self.clamp(self._pinned(self._walk(num, seed)))
         walked = self._pinned(self.discrete.nearest(self._walk(FEW + num, seed)))
-        X = torch.cat([X, walked[self.is_feasible(walked)]])[:num] if cut else walked
-        X = X[self.is_feasible(X)][:num]
+        X = torch.cat([found, walked[self.is_feasible(walked)]])[:num]
         if not len(X):
             raise InputDataError(
                 "None of the points that were drawn keeps to the constraints with "

@@ -60,7 +60,8 @@ class DiscreteFeatures:
         """The same `... x d` points with each of these features at a value it takes."""
         X = X.clone()
         for index, values in self.values.items():
-            X[..., index] = _nearest(values.to(X), X[..., index])
+            values = values.to(X)
+            X[..., index] = values[_places(values, X[..., index])]
         return X
 
     def spread(self, X: Tensor, bounds: Tensor) -> Tensor:
@@ -166,7 +167,3 @@ def _places(values: Tensor, x: Tensor) -> Tensor:
     """Places of the nearest of `k` ascending values. O(log k) each."""
     between = (values[1:] + values[:-1]) / 2
     return torch.bucketize(x.contiguous(), between)
-
-
-def _nearest(values: Tensor, x: Tensor) -> Tensor:
-    return values[_places(values, x)]

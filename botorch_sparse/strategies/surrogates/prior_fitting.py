@@ -428,7 +428,7 @@ def few_data_kernel(dim: int) -> Kernel:
     The prior of a lengthscale is log-normal with BoTorch's mode,
     :math:`e^{\sqrt 2 - 3} \sqrt d` [Hvarfner2024]_, and :math:`\sigma = 1.2` in place
     of :math:`\sqrt 3`: by that long tail most features say nothing to some ten points.
-    It was chosen by seeds from 100 on of `benchmarks.laboratory`, which prints others.
+    It was chosen on other seeds than those that `benchmarks.laboratory` prints.
     """
     mode = math.exp(math.sqrt(2.0) - 3.0) * math.sqrt(dim)
     prior = LogNormalPrior(math.log(mode) + FEW_DATA_SIGMA**2, FEW_DATA_SIGMA)

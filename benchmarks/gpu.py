@@ -7,9 +7,11 @@ All is float64. Without CUDA a fiftieth of the sizes is run on the CPU.
 """
 
 import argparse
+import math
 import platform
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -20,7 +22,7 @@ import torch
 from gpytorch.kernels import MaternKernel
 from torch import Tensor
 
-from benchmarks import dropin_cost
+from benchmarks import dropin_cost, scale
 from benchmarks.measure import side_by_side
 from botorch_sparse.batching import Local
 from botorch_sparse.models import RefitSchedule
@@ -28,11 +30,12 @@ from botorch_sparse.pools import NystromPool
 from botorch_sparse.pools.device_batch import EagerBatch
 from botorch_sparse.pools.shard import ALL_ROWS
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.strategies import BBKB, GSSBO, SBPE, Strategy
+from botorch_sparse.strategies import BBKB, GSSBO, SBPE, Strategy, ThompsonSampling
 
 # So smooth, noisy and curious that batches have tens of points, most of them different.
 LENGTHSCALE, LAM, MULTIPLIER = 8.0, 0.1, 50.0
 LARGEST_BATCH, POINTS = 100, 32  # of BBKB; of S-BPE in one call
+PATHS = 100  # of Thompson sampling
 CPU_SCALE = 0.02
 
 
@@ -193,6 +196,32 @@ def strategies(run: Run) -> Iterator[str]:
     yield line("GSSBO, one iteration, all samples", took["exact"])
 
 
+def whole_runs(run: Run) -> Iterator[str]:
+    """`benchmarks.scale million`, and a batch of Thompson sampling of its table."""
+    million = scale.PROBLEMS["million"]
+    problem = replace(million, rows=run.of(million.rows), T=run.of(million.T, 1 / 3))
+    edge = math.sqrt(12)  # of the cube, in columns of variance 1
+    X, values = run.uniform(problem.rows, problem.dim), scale.function(problem)
+    X = edge * (X - 0.5)
+    bbkb = scale.build(X, problem)
+    noisy = scale.noisy(
+        bbkb, lambda X: torch.from_numpy(values((X / edge + 0.5).numpy()))
+    )
+    history = bbkb.run(lambda X: noisy(X.cpu()).to(X), problem.T, progress=False)
+    took = sum(batch.ask_seconds + batch.tell_seconds for batch in history.batches)
+    m = max(batch.num_inducing for batch in history.batches)
+    thompson = ThompsonSampling(
+        X, scale.kernel(problem).to(X), lam=0.01, batch_size=PATHS, seed=0
+    )
+    thompson.tell(history.X[: run.points(500)], history.Y[: run.points(500)])
+    asked = run.seconds(thompson=thompson.ask)["thompson"]
+    yield f"Strategies on {problem.rows} x {problem.dim}, kernels given:"
+    yield from head("time")
+    text = f"BBKB, {problem.T} evaluations in {len(history.batches)} batches, m = {m}"
+    yield line(text, f"{took:.3g} s")
+    yield line(f"Thompson sampling, a batch of {PATHS}", asked)
+
+
 def objective(X: Tensor) -> Tensor:
     return (6 * X).sin().sum(-1)
 
@@ -217,7 +246,7 @@ def title(run: Run) -> Iterator[str]:
     )
 
 
-TABLES = (title, pool, models, strategies)
+TABLES = (title, pool, models, strategies, whole_runs)
 
 
 def main(

@@ -120,7 +120,7 @@ def build(X: Any, problem: Problem) -> BBKB:
     """The strategy."""
     return BBKB(
         X,
-        covar_module=kernel(problem),
+        covar_module=kernel(problem).to(X.device),
         lam=NOISE_SD**2,
         mean_module=ZeroMean(),
         noise_variance=NOISE_SD**2,

@@ -11,7 +11,8 @@ from benchmarks import gpu
 
 SMALL = ["--scale", "2e-4", "--repeats", "1"]
 ROWS = {"embed": 2, "batch": 2, "warm posterior": 1, "objective": 1}
-ROWS |= {"condition on 1 point": 1, "S-BPE": 1, "BBKB": 1, "GSSBO": 2}
+ROWS |= {"condition on 1 point": 1, "S-BPE": 1, "BBKB, one": 1, "GSSBO": 2}
+ROWS |= {"BBKB, 1": 1, "Thompson": 1}
 
 
 @pytest.mark.slow_sim

@@ -17,13 +17,12 @@ from typing_extensions import override
 from botorch_sparse.batching.rules import ContinueFunction, Rule, always_continue
 from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.pools.compact_rows import Rows
-from botorch_sparse.pools.embedding import size_of
+from botorch_sparse.pools.embedding import Embedding, size_of
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.pools.table_batch import Points, TableBatch
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.nystrom import Moments
 from botorch_sparse.posteriors.pending_points import PendingRows
-from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor, whitening_matrix
 
 # Pending rows in one product, zeros where there are none yet.
 BLOCK = 32
@@ -33,42 +32,43 @@ BLOCK = 32
 class DeviceMoments:
     """The moments of all candidates under a posterior, in few long products."""
 
-    posterior: NystromPosterior
-    whitening: Tensor  # the matrix that turns `k_S(x)` into `w(x)`, `m x m`
+    embedding: Embedding  # the posterior's
     moments: Moments  # of all `A` candidates
     X: Rows  # `A x d` candidates
     width: int  # candidates of a tile, the same for any part of the table
-    kept: Tensor | None  # `t x m x width`, all `k_S(x)` if kept; the last is padded
+    kept: Tensor | None  # `t x num_rows x width`, all `k_S(x)`; the last is padded
     is_whole: ClassVar[bool] = True
 
     @classmethod
     def of(
-        cls,
-        posterior: NystromPosterior,
-        prior: Moments,
-        X: Rows,
-        width: int,
-        *,
-        keeps: bool,
-        is_awaited: bool,
+        cls, embedding: Embedding, prior: Moments, X: Rows, width: int, *, keeps: bool
     ) -> "DeviceMoments":
         """Embed all candidates; see `NystromPool.update`."""
-        L = pseudo_data_factor(posterior, is_awaited=is_awaited)
-        whitening = whitening_matrix(posterior)
-        weights = posterior.weights @ whitening
+        posterior, height = embedding.posterior, embedding.num_rows
+        m = posterior.num_inducing
         mean, variance = prior.mean.clone(), prior.variance.clone()
-        size = -(-len(X) // width), posterior.num_inducing, width
-        kept = X.new_empty(size) if keeps else None
-        for i, (rows, part) in enumerate(_tiles(X, width)):
-            K = posterior.covariance_with_inducing(part)
-            if kept is not None:
-                K = kept[i].copy_(K)
-            mean[rows] += (weights @ K)[: size_of(rows)]
-            f = torch.linalg.solve_triangular(L, K, upper=False)
-            variance[rows] -= f.square_().sum(0)[: size_of(rows)]
+        K = mean.new_empty(-(-len(X) // width) if keeps else 1, height, width)
+        K[:, m:] = 0.0
+        f = mean.new_empty(1, height, width)
+        for i, (rows, part) in enumerate(_tiles(X, width) if m else ()):
+            tile = K[i : i + 1] if keeps else K
+            tile[0, :m] = posterior.covariance_with_inducing(part)
+            added, explained = embedding.moments(tile, f)
+            mean[rows] += added[0, : size_of(rows)]
+            variance[rows] -= explained[0, : size_of(rows)]
         rounding = torch.finfo(variance.dtype).eps * prior.variance
         moments = Moments(mean, torch.maximum(variance, rounding))
-        return cls(posterior, whitening, moments, X, width, kept)
+        return cls(embedding, moments, X, width, K if keeps else None)
+
+    @property
+    def posterior(self) -> NystromPosterior:
+        """The posterior."""
+        return self.embedding.posterior
+
+    @property
+    def whitening(self) -> Tensor:
+        """The matrix that turns `k_S(x)` into `w(x)`, `m x m`."""
+        return self.embedding.whitening
 
     @property
     def in_memory(self) -> bool:
@@ -90,18 +90,19 @@ class DeviceMoments:
         """`k_S(x)` of some candidates, `m x k`."""
         if self.kept is None:
             return self.posterior.covariance_with_inducing(self.X[index])
+        m = self.posterior.num_inducing
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self.X))
             tile, place = divmod(start, self.width)
             if step == 1 and place + stop - start <= self.width:
-                return self.kept[tile, :, place : place + stop - start]
+                return self.kept[tile, :m, place : place + stop - start]
             index = torch.arange(start, stop, step, device=self.X.device)
-        return self.kept[index // self.width, :, index % self.width].mT
+        return self.kept[index // self.width, :m, index % self.width].mT
 
     def tiles(self) -> Iterator[Tensor]:
         """`k_S(x)` of all candidates in order, `m x k` of one `k`; the last padded."""
         if self.kept is not None:
-            yield from self.kept
+            yield from self.kept[:, : self.posterior.num_inducing]
             return
         for start in range(0, len(self.X), self.width):
             rows = torch.arange(start, start + self.width, device=self.X.device)
@@ -109,10 +110,8 @@ class DeviceMoments:
 
     def squares_with(self, X: Tensor, K: Tensor) -> Tensor:
         """Squared covariances of all candidates with points; see `CandidateMoments`."""
-        L_B, k = self.posterior.chol_inner, len(X)
-        w = (self.whitening @ K).mT  # k x m
-        both = torch.stack([w - (w @ L_B.mT) @ L_B, w], dim=1) @ self.whitening
-        both = both.view(2 * k, -1)
+        k, (w, rest) = len(X), self.embedding.features(K)
+        both = torch.stack([rest.mT, w.mT], dim=1).view(2 * k, -1) @ self.whitening
         squares = self.X.new_empty(k, 2, len(self.X))
         covar_module = self.posterior.covar_module
         for (rows, part), cross in zip(
@@ -144,11 +143,12 @@ def eager_is_cheaper(num_candidates: int, num_features: int) -> bool:
 
     A model of the cost on an accelerator, so that a resumed run takes the same path: an
     eager step streams all features once; the other one makes about ten passes over the
-    bounds alone, to find the largest, and launches ten kernels more.
+    bounds alone, to find the largest, and launches a hundred kernels more. With these
+    constants both cost the same at 4e8 features, as they do on an H200.
     """
-    bytes_per_second, launch, passes = 2e12, 5e-6, 10
+    bytes_per_second, launches, passes = 4e12, 8e-4, 10
     one_pass = 8 * num_candidates / bytes_per_second
-    return num_features * one_pass < passes * (one_pass + launch)
+    return num_features * one_pass < passes * one_pass + launches
 
 
 class Choice(NamedTuple):

@@ -56,9 +56,12 @@ class Embedding:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, posterior: NystromPosterior) -> "Embedding":
-        """The embedding of a posterior on the host. Cost: O(m^3)."""
-        F, z = pseudo_data(posterior)
+    def of(cls, posterior: NystromPosterior, *, is_awaited: bool = True) -> "Embedding":
+        """The embedding of a posterior. Cost: O(m^3).
+
+        If not `is_awaited`, all of it may be NaN; see `pseudo_data`.
+        """
+        F, z = pseudo_data(posterior, is_awaited=is_awaited)
         return cls(posterior, whitening_matrix(posterior), F, z, _blocks(F, z))
 
     @property
@@ -73,10 +76,10 @@ class Embedding:
         return min(TILES, max(CACHE // tile, 1))
 
     def moments(self, K: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
-        """What tiles add to the mean, and take from the variance: `t x TILE` each.
+        """What tiles add to the mean, and take from the variance: `t x width` each.
 
-        `K` is their `k_S(x)`, `t x num_rows x TILE`; `f` has its shape and is
-        overwritten.
+        `K` is their `k_S(x)`, `t x num_rows x width`, zero below the `m` rows; `f` has
+        its shape and is overwritten.
         """
         t, m = len(K), len(self.factor)
         for rows, before, inverse, coupling in self.blocks:
@@ -130,11 +133,12 @@ def _blocks(F: Tensor, z: Tensor) -> list[Block]:
     """Those of `F` and a row that adds up `z'f`."""
     m = len(F)
     size = padded(m + 1) if m else 0
-    whole = torch.eye(size, dtype=F.dtype)
+    whole = torch.eye(size, dtype=F.dtype, device=F.device)
     if m:
         whole[:m, :m] = F
         whole[m, :m] = -z
-    eye, blocks = torch.eye(BLOCK_SIZE, dtype=F.dtype), []
+    eye = torch.eye(BLOCK_SIZE, dtype=F.dtype, device=F.device)
+    blocks = []
     for start in range(0, size, BLOCK_SIZE):
         rows, before = slice(start, min(start + BLOCK_SIZE, size)), slice(0, start)
         corner = whole[rows, rows]

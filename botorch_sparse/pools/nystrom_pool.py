@@ -38,9 +38,8 @@ from botorch_sparse.posteriors.threads import one_thread
 
 # Bytes that the pool may keep beside the candidates themselves.
 MAX_MEMORY = 2 * 1024**3
-# Candidates whose kernel is evaluated at a time.
-CHUNK_SIZE = 2**12
-DEVICE_CHUNK_SIZE = 2**15  # few long products on an accelerator
+# Entries of a tile on an accelerator: few long products, each of 256 MiB.
+TILE_ENTRIES = 2**25
 # Entries of `k_S(x)` from which on only promising candidates are embedded.
 SCREENED = 2**23
 # Points whose squares are computed in a pass over a streamed table.
@@ -70,7 +69,8 @@ class NystromPool:
         X: `A x d` candidates, or `CompactRows` of bits or counts.
         noise: Noise variance lambda of one evaluation.
         max_memory: Bytes for covariances with inducing points, past and present.
-        chunk_size: Rows embedded at a time.
+        chunk_size: Rows that an accelerator embeds at a time; None for as many as fill
+            256 MiB.
         shard: Which rows of the whole table `X` are; None for all. The table's size
             decides what rounds alike.
         screens: Whether of many candidates only those are embedded that can have the
@@ -105,8 +105,7 @@ class NystromPool:
         self.max_memory = int(max_memory)
         self.screens = screens
         self.shard = Shard(len(X)) if shard is None else shard
-        default = DEVICE_CHUNK_SIZE if self.on_device else CHUNK_SIZE
-        self.chunk_size = chunk_size or default
+        self.chunk_size = chunk_size
         self._columns = KernelColumns()
         self._promising = torch.arange(0)  # of the largest bounds in the last batch
         self._order = InducingOrder()
@@ -204,14 +203,12 @@ class NystromPool:
             k_diag = variance_of(posterior.covar_module, self.X)
         prior = Moments(mean_of(posterior.mean_module, self.X), k_diag)
         if self.on_device:
-            m = posterior.num_inducing
             self._state = DeviceMoments.of(
-                posterior,
+                Embedding.of(posterior, is_awaited=is_awaited),
                 prior,
                 self.X,
-                min(self.chunk_size, self.shard.num_rows),
-                keeps=self.fits_in_memory(m),
-                is_awaited=is_awaited,
+                self._tile_width(posterior.num_inducing),
+                keeps=self.fits_in_memory(posterior.num_inducing),
             )
         else:
             with one_thread():
@@ -221,6 +218,12 @@ class NystromPool:
             self._state = state
         self._prior, self.posterior = prior, posterior
         self.noise = self.noise if noise is None else noise
+
+    def _tile_width(self, num_inducing: int) -> int:
+        """Rows of a tile on an accelerator; the same for any part of the table."""
+        row = max(num_inducing, self.X.shape[-1])
+        width = self.chunk_size or 1 << (TILE_ENTRIES // row).bit_length() - 1
+        return min(width, self.shard.num_rows)
 
     def _updated_here(
         self, posterior: NystromPosterior, prior: Moments

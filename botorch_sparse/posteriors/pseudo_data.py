@@ -23,27 +23,18 @@ from botorch_sparse.posteriors.nystrom import NystromPosterior
 
 
 @torch.no_grad()
-def pseudo_data_factor(
-    posterior: NystromPosterior, *, is_awaited: bool = True
-) -> Tensor:
-    r"""Lower factor of :math:`K_{SS} + K_{SS} G^{-1} K_{SS}`, `m x m`. Cost: O(m^3).
-
-    Since :math:`K_{SS}^{-1} - (K_{SS} + G)^{-1} = L^{-\top} (I - B^{-1}) L^{-1}`, it is
-    :math:`L R^{-1}` with a lower triangular `R`, :math:`R^\top R = I - B^{-1}`: the
-    Cholesky factor with rows and columns in reverse. If not `is_awaited`, the host does
-    not wait to see whether that needs jitter, and where it does the factor is NaN.
-    """
-    return pseudo_data(posterior, is_awaited=is_awaited)[0]
-
-
-@torch.no_grad()
 def pseudo_data(
     posterior: NystromPosterior, *, is_awaited: bool = True
 ) -> tuple[Tensor, Tensor]:
-    r"""The factor `F` of `pseudo_data_factor`, and `m` whitened observations `z`.
+    r"""Factor of their covariance (`m x m`), whitened observations (`m`). Cost: O(m^3).
 
-    The mean is :math:`c(x) + z^\top F^{-1} k_S(x)`, with :math:`R^\top z = L_B^{-\top}
-    a`.
+    The factor `F` is the lower one of :math:`K_{SS} + K_{SS} G^{-1} K_{SS}`. Since
+    :math:`K_{SS}^{-1} - (K_{SS} + G)^{-1} = L^{-\top} (I - B^{-1}) L^{-1}`, it is
+    :math:`L R^{-1}` with a lower triangular `R`, :math:`R^\top R = I - B^{-1}`: the
+    Cholesky factor with rows and columns in reverse. If not `is_awaited`, the host does
+    not wait to see whether that needs jitter, and where it does both are NaN. With the
+    observations `z` the mean is :math:`c(x) + z^\top F^{-1} k_S(x)`, where
+    :math:`R^\top z = L_B^{-\top} a`.
     """
     L_B = posterior.chol_inner
     eye = torch.eye(len(L_B), dtype=L_B.dtype, device=L_B.device)

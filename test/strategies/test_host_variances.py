@@ -9,14 +9,14 @@ from gpytorch.means import Mean, ZeroMean
 from strategy_table import make_candidates, make_kernel, objective
 from torch import Tensor
 
-from botorch_sparse.pools import device_batch as pool_module
+from botorch_sparse.pools import embedding
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import (
     condition_with_constant_mean,
     posterior_of_chosen,
 )
 from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
-from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor
+from botorch_sparse.posteriors.pseudo_data import pseudo_data
 from botorch_sparse.strategies import BBKB
 from botorch_sparse.strategies.data.domain import domain_of
 from botorch_sparse.strategies.data.run_record import (
@@ -79,9 +79,9 @@ def test_a_factor_that_nobody_waits_for(double: dict[str, Any]) -> None:
     """NaN where jitter is needed: without data, `I - B^-1` is zero."""
     X, kernel = make_candidates(20, **double), make_kernel(**double)
     prior = NystromPosterior.prior(kernel, X[:5])
-    assert bool(pseudo_data_factor(prior, is_awaited=False).tril().isnan().any())
+    assert bool(pseudo_data(prior, is_awaited=False)[0].tril().isnan().any())
     posterior = prior.condition(X, objective(X), X.new_full((20,), 0.1))
-    factors = [pseudo_data_factor(posterior, is_awaited=b) for b in (False, True)]
+    factors = [pseudo_data(posterior, is_awaited=b)[0] for b in (False, True)]
     assert factors[0].tolist() == factors[1].tolist()
 
 
@@ -97,13 +97,15 @@ def test_a_pool_that_failed_for_rounding_is_embedded_again(
         strategy = BBKB(X, kernel, lam=1e-2)
         return strategy.run(objective, 12, progress=False).indices.tolist()
 
-    def failing(posterior: NystromPosterior, *, is_awaited: bool = True) -> Tensor:
-        factor = pseudo_data_factor(posterior)
-        return factor if is_awaited else factor * torch.nan
+    def failing(
+        posterior: NystromPosterior, *, is_awaited: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        factor, z = pseudo_data(posterior)
+        return (factor, z) if is_awaited else (factor * torch.nan, z * torch.nan)
 
     with simulated_device.accelerator():
         expected = run()
-        monkeypatch.setattr(pool_module, "pseudo_data_factor", failing)
+        monkeypatch.setattr(embedding, "pseudo_data", failing)
         assert run() == expected
 
 

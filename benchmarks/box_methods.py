@@ -35,7 +35,8 @@ class Run:
 
     Args:
         objective: From `n x d` points to `n` values, or to `n x k` of k outcomes; it
-            may have `discrete_dims` and `cat_dims`, as strategies take them.
+            may have `discrete_dims` and `cat_dims`, as strategies take them, and `true`,
+            whose values are noted in place of noisy ones.
         bounds: `2 x d`.
         total: Evaluations.
         seed: Of the method.
@@ -72,7 +73,8 @@ class Run:
         self._spent += time.process_time() - self._clock
         with torch.no_grad():
             Y = self.objective(X).double()
-        self.values += Y.tolist()
+            true = getattr(self.objective, "true", None)
+            self.values += (Y if true is None else true(X)).tolist()
         self.seconds += [self._spent] * len(Y)
         self._clock = time.process_time()
         return Y

@@ -6,7 +6,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from botorch.test_functions import Ackley, Hartmann, Levy
+from botorch.test_functions import (
+    Ackley,
+    Griewank,
+    Hartmann,
+    Levy,
+    Rastrigin,
+    Rosenbrock,
+)
 from torch import Tensor
 
 
@@ -188,6 +195,64 @@ class LowAutocorrelation:
         return -(n**2) / (2 * torch.stack(lags).sum(0))
 
 
+class Moved:
+    """A function in other coordinates: its minimum is elsewhere, and turned axes.
+
+    In sides of the box from -1 to 1 it is `f(x* + r Q (x - c))`: the minimum `c`, drawn
+    from the inner half of the box, is `x*` of `f`, and `Q` is a rotation, if any.
+
+    Args:
+        function: A function of BoTorch.
+        minimum: `x*`, in each coordinate.
+        radius: `r`, how far the box reaches in each coordinate of `f`.
+        is_rotated: Whether axes are turned, at random by a fixed seed.
+        noise: Standard deviation of each evaluation's noise.
+        seed: Of the noise.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Tensor], Tensor],
+        dim: int,
+        *,
+        minimum: float = 0.0,
+        radius: float = 5.0,
+        is_rotated: bool = True,
+        noise: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        g = torch.Generator().manual_seed(dim)
+        self.function, self.minimum, self.radius = function, minimum, radius
+        self.center = torch.rand(dim, generator=g, dtype=torch.float64) - 0.5
+        normal = torch.randn(dim, dim, generator=g, dtype=torch.float64)
+        self.Q = torch.linalg.qr(normal)[0] if is_rotated else torch.eye(dim).double()
+        self.bounds = torch.tensor([[-1.0] * dim, [1.0] * dim], dtype=torch.float64)
+        self.noise, self.generator = noise, torch.Generator().manual_seed(seed)
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Values of `n x d` points, `n`."""
+        Y = self.true(X)
+        noise = torch.randn(len(Y), generator=self.generator, dtype=torch.float64)
+        return Y + self.noise * noise
+
+    def true(self, X: Tensor) -> Tensor:
+        """The same without noise."""
+        Z = self.minimum + self.radius * (X.double() - self.center) @ self.Q.mT
+        return self.function(Z)
+
+
+def zakharov(X: Tensor) -> Tensor:
+    """Zakharov's function of `n x d` points, `n`: a steep valley along one direction."""
+    steep = (0.5 * torch.arange(1, X.shape[-1] + 1) * X).sum(-1)
+    return X.square().sum(-1) + steep**2 + steep**4
+
+
+def ellipsoid(X: Tensor) -> Tensor:
+    """A quadratic function of `n x d` points whose condition is 10^6, `n`."""
+    weights = 10 ** torch.linspace(0, 6, X.shape[-1], dtype=torch.float64)
+    return (weights * X.square()).sum(-1)
+
+
 @dataclass(frozen=True)
 class Problem:
     """A function and how often it is evaluated.
@@ -205,10 +270,24 @@ class Problem:
 
 
 WIDE = [(-5.0, 10.0)] * 20  # the optimum is not in the middle
+FAR = [(-1e3, 1e3)] * 20  # a moved function is asked for what is outside of its box
 PROBLEMS = {
     "ackley20": Problem(lambda _: Ackley(dim=20, bounds=WIDE)),
     "levy20": Problem(lambda _: Levy(dim=20, bounds=WIDE)),
     "hartmann6": Problem(lambda _: Hartmann()),
+    "rosenbrock20": Problem(
+        lambda _: Moved(Rosenbrock(dim=20, bounds=FAR), 20, minimum=1.0, is_rotated=False)
+    ),
+    "rosenbrock20-rotated": Problem(
+        lambda _: Moved(Rosenbrock(dim=20, bounds=FAR), 20, minimum=1.0)
+    ),
+    "zakharov20": Problem(lambda _: Moved(zakharov, 20)),
+    "ellipsoid20": Problem(lambda _: Moved(ellipsoid, 20)),
+    "rastrigin20": Problem(lambda _: Moved(Rastrigin(dim=20, bounds=FAR), 20)),
+    "griewank20": Problem(lambda _: Moved(Griewank(dim=20, bounds=FAR), 20, radius=100.0)),
+    "noisy-levy10": Problem(
+        lambda seed: Moved(Levy(dim=10, bounds=FAR[:10]), 10, minimum=1.0, noise=1.0, seed=seed)
+    ),
     "rover60": Problem(lambda _: Rover(), digits=3),
     "swimmer16": Problem(Swimmer, total=1000, digits=1),
     "ackley-binary": Problem(lambda _: BinaryAckley(), total=1000),

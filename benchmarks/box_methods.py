@@ -35,8 +35,8 @@ class Run:
 
     Args:
         objective: From `n x d` points to `n` values, or to `n x k` of k outcomes; it
-            may have `discrete_dims` and `cat_dims`, as strategies take them, and `true`,
-            whose values are noted in place of noisy ones.
+            may have `discrete_dims` and `cat_dims`, as strategies take them, and
+            `true`, whose values are noted in place of noisy ones.
         bounds: `2 x d`.
         total: Evaluations.
         seed: Of the method.

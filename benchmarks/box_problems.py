@@ -242,7 +242,7 @@ class Moved:
 
 
 def zakharov(X: Tensor) -> Tensor:
-    """Zakharov's function of `n x d` points, `n`: a steep valley along one direction."""
+    """Zakharov's function of `n x d` points, `n`: one direction is steep."""
     steep = (0.5 * torch.arange(1, X.shape[-1] + 1) * X).sum(-1)
     return X.square().sum(-1) + steep**2 + steep**4
 
@@ -276,7 +276,9 @@ PROBLEMS = {
     "levy20": Problem(lambda _: Levy(dim=20, bounds=WIDE)),
     "hartmann6": Problem(lambda _: Hartmann()),
     "rosenbrock20": Problem(
-        lambda _: Moved(Rosenbrock(dim=20, bounds=FAR), 20, minimum=1.0, is_rotated=False)
+        lambda _: Moved(
+            Rosenbrock(dim=20, bounds=FAR), 20, minimum=1.0, is_rotated=False
+        )
     ),
     "rosenbrock20-rotated": Problem(
         lambda _: Moved(Rosenbrock(dim=20, bounds=FAR), 20, minimum=1.0)
@@ -284,9 +286,13 @@ PROBLEMS = {
     "zakharov20": Problem(lambda _: Moved(zakharov, 20)),
     "ellipsoid20": Problem(lambda _: Moved(ellipsoid, 20)),
     "rastrigin20": Problem(lambda _: Moved(Rastrigin(dim=20, bounds=FAR), 20)),
-    "griewank20": Problem(lambda _: Moved(Griewank(dim=20, bounds=FAR), 20, radius=100.0)),
+    "griewank20": Problem(
+        lambda _: Moved(Griewank(dim=20, bounds=FAR), 20, radius=100.0)
+    ),
     "noisy-levy10": Problem(
-        lambda seed: Moved(Levy(dim=10, bounds=FAR[:10]), 10, minimum=1.0, noise=1.0, seed=seed)
+        lambda seed: Moved(
+            Levy(dim=10, bounds=FAR[:10]), 10, minimum=1.0, noise=1.0, seed=seed
+        )
     ),
     "rover60": Problem(lambda _: Rover(), digits=3),
     "swimmer16": Problem(Swimmer, total=1000, digits=1),

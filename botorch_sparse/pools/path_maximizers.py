@@ -19,7 +19,7 @@ from torch import Tensor
 
 from botorch_sparse.kernels.kernel_matrices import compares_counts, is_thread_safe
 from botorch_sparse.pools.compact_rows import Rows, kernel_rows
-from botorch_sparse.pools.sample_paths import NUM_FEATURES, SamplePaths
+from botorch_sparse.pools.sample_paths import NUM_FEATURES, TOLERANCE, SamplePaths
 from botorch_sparse.pools.shard import ALL_ROWS, Ranks, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.threads import for_each
@@ -71,6 +71,7 @@ def path_maximizers(
     spread: Tensor | None = None,
     price: Price | None = None,
     num_features: int = NUM_FEATURES,
+    tolerance: float = TOLERANCE,
     chunk_size: int = ROWS,
     shard: Shard | None = None,
 ) -> list[int]:
@@ -95,12 +96,13 @@ def path_maximizers(
         spread: `b` factors of how far paths are from the means; 1 by default.
         price: What candidates cost, which the first level is compared by.
         num_features: Random features of each prior.
+        tolerance: How far paths may be rounded, in prior standard deviations.
         chunk_size: Candidates at a time.
         shard: The part of a table that ranks share.
     """
     shard = Shard(len(X)) if shard is None else shard
     paths = [
-        SamplePaths.draw(each, num_paths, num_features, spread=spread)
+        SamplePaths.draw(each, num_paths, num_features, tolerance, spread)
         for each in posteriors
     ]
     compared = _compared(levels, price, paths)

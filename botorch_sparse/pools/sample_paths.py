@@ -67,13 +67,13 @@ class SamplePaths:
     leave more open than it rounds: the features, and where `rounding` is small the
     covariances, which take half the time then. The weights of the update are computed
     in float64, and so are the features that they come from: a nearly singular `L`
-    magnifies what is rounded there. Without random features all is in the dtype of the
-    posterior.
+    magnifies what is rounded there. With a `tolerance` of zero all is float64. Without
+    random features all is in the dtype of the posterior.
     """
 
     mean: Mean  # the prior mean, in the dtype of the candidates
     kernel: Kernel  # the kernel of the update, in the dtype of `points`
-    # Draws of the prior, float32, at points less `center`; None if it has no features.
+    # Draws of the prior at points less `center`; None if it has no features.
     prior: "_FourierFeatures | None"
     center: Tensor  # `d`, the mean of the inducing points; zero without features
     points: Tensor  # `m x d` inducing points less `center`
@@ -119,6 +119,8 @@ class SamplePaths:
         white = torch.linalg.solve_triangular(L, g_S, upper=False).mT
         beta = torch.linalg.solve_triangular(L, z - white, upper=False, left=False)
         points = S - center
+        if tolerance == 0.0:
+            return cls(posterior.mean_module, kernel, prior, center, points, beta)
         if rounding(kernel, points, beta) <= tolerance:
             kernel = copy.deepcopy(kernel).float()
             points, beta = points.float(), beta.float()
@@ -137,7 +139,8 @@ class SamplePaths:
             return self._explained(X, self._covariance(X))
         Z = X - self.center
         K = dense_covariance(self.kernel, self.points, Z.to(self.points))
-        f = self.prior(Z.float()).to(K.dtype).addmm_(self.beta, K)
+        drawn = self.prior(Z.to(self.prior.frequencies))
+        f = drawn.to(K.dtype).addmm_(self.beta, K)
         return self.mean(X) + f.to(X.dtype)
 
     def _covariance(self, X: Tensor) -> Tensor:

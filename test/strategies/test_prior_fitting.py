@@ -1,5 +1,6 @@
 """The noise of a kernel that was given, and the kernels that are inferred."""
 
+import math
 from typing import Any
 
 import pytest
@@ -21,7 +22,10 @@ from botorch_sparse.strategies import (
     ExpectedImprovement,
     ThompsonSampling,
 )
-from botorch_sparse.strategies.surrogates.prior_fitting import few_data_kernel
+from botorch_sparse.strategies.surrogates.prior_fitting import (
+    few_data_kernel,
+    matern_kernel,
+)
 
 
 def noise_free(X: Tensor) -> Tensor:
@@ -49,6 +53,20 @@ def test_the_kernel_for_few_data_has_botorchs_mode(dim: int) -> None:
     assert modes[0] == pytest.approx(modes[1], rel=2e-3)
     assert own.lengthscale.flatten().tolist() == pytest.approx([modes[0]] * dim, 2e-3)
     assert own.lengthscale_prior.stddev < usual.lengthscale_prior.stddev
+
+
+@pytest.mark.parametrize("dim", [1, 6])
+def test_the_kernel_of_a_part_of_the_box(dim: int) -> None:
+    """The same function of inputs in units of that part: values, bound and prior."""
+    whole, part = matern_kernel(dim).double(), matern_kernel(dim, 0.05).double()
+    X = torch.rand(7, dim, generator=torch.Generator().manual_seed(0)).double()
+    of_part = part(0.05 * X).to_dense()
+    torch.testing.assert_close(of_part, whole(X).to_dense(), rtol=1e-6, atol=1e-6)
+    density = whole.lengthscale_prior.log_prob(X)
+    scaled = part.lengthscale_prior.log_prob(0.05 * X)
+    torch.testing.assert_close(scaled, density - math.log(0.05), rtol=1e-5, atol=1e-5)
+    bounds = [k.raw_lengthscale_constraint.lower_bound.item() for k in (part, whole)]
+    assert bounds[0] == pytest.approx(0.05 * bounds[1])
 
 
 def test_few_data_have_it_by_expected_improvement_alone() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.models.utils.gpytorch_modules import MIN_INFERRED_NOISE_LEVEL
 from botorch.test_functions import Hartmann
 from box_table import BOUNDS, REGIONS, make_kernel, objective
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
@@ -221,9 +222,9 @@ def test_no_batch_is_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
     told(made, 12)
     known = local_surrogate.path_maximizers
 
-    def spy(X: Tensor, posterior: Any, num: int, *args: Any) -> list[int]:
+    def spy(X: Tensor, posterior: Any, num: int, *args: Any, **named: Any) -> Any:
         passes.append(num)
-        return known(X, posterior, num, *args)
+        return known(X, posterior, num, *args, **named)
 
     monkeypatch.setattr(local_surrogate, "path_maximizers", spy)
     batch = made.ask()
@@ -253,6 +254,28 @@ def test_what_a_fit_and_a_posterior_look_at(monkeypatch: pytest.MonkeyPatch) -> 
     made.run(objective, 26, progress=False)
     assert fits == [(8, 100), (8, 30), (8, 30)]
     assert set(conditioned) == {10} and made.history.num_inducing.max() == 6
+
+
+def test_a_fit_near_an_optimum() -> None:
+    """To points of a small region as to those of a box: short scales, little noise."""
+    made = TrustRegionBBKB(bounds=BOUNDS, batch_size=3)
+    low, high = BOUNDS
+    g = torch.Generator().manual_seed(0)
+    U = torch.rand(60, BOUNDS.shape[-1], generator=g, dtype=F64) - 0.5
+    X = (low + high) / 2 + 1e-3 * (high - low) * U
+    Y = 1e6 - (4 * U).sin().sum(-1)
+    made.tell(X[:30], Y[:30])
+    made.withdraw(made.ask())
+    small = replace(made.regions[0], length=1e-3)
+    made.surrogate = replace(
+        made.surrogate, runs=replace(made.surrogate.runs, regions=(small,))
+    )
+    for part in (slice(30, 45), slice(45, 60)):
+        made.tell(X[part], Y[part])
+        made.withdraw(made.ask())
+    prior = made.surrogate.priors[0]
+    assert float(prior.covar_module.lengthscale.max()) < 0.025
+    assert prior.lam < MIN_INFERRED_NOISE_LEVEL
 
 
 def test_a_region_that_ends_begins_anew() -> None:

@@ -16,6 +16,7 @@ from botorch.models.transforms import Normalize, Standardize
 from botorch.models.utils.gpytorch_modules import (
     MIN_INFERRED_NOISE_LEVEL,
     get_covar_module_with_dim_scaled_prior,
+    get_gaussian_likelihood_with_lognormal_prior,
 )
 from botorch.utils.sampling import manual_seed
 from gpytorch.constraints import GreaterThan
@@ -92,6 +93,8 @@ class PriorSource:
             intervals with it.
         inferred_kernel: From the number of features to the kernel that is fitted where
             none is given; by default as in `SparseSingleTaskGP`.
+        least_noise: The least noise variance where none is given, in variances of the
+            feedback.
 
     Attributes:
         columns: Which features are used; None for all.
@@ -108,10 +111,11 @@ class PriorSource:
         settings: PosteriorSettings,
         *,
         inferred_kernel: Callable[[int], Kernel] | None = None,
+        least_noise: float = MIN_INFERRED_NOISE_LEVEL,
     ) -> None:
         self.settings = settings
         self.ranks = domain.ranks
-        self.inferred_kernel = inferred_kernel
+        self.inferred_kernel, self.least_noise = inferred_kernel, least_noise
         self.discrete = domain.discrete if self.is_inferred else DiscreteFeatures()
         low, high = self.discrete.encoded_ranges(domain.ranges).clone()
         self.columns: Tensor | None = None
@@ -147,6 +151,12 @@ class PriorSource:
             return MIN_NOISE
         variance = kernel(self.bounds, diag=True).max()
         return min(MIN_INFERRED_NOISE_LEVEL * float(variance), lam / 2)
+
+    def with_kernel(self, inferred_kernel: Callable[[int], Kernel]) -> "PriorSource":
+        """The same where another kernel is inferred, with as many parameters."""
+        other = copy(self)
+        other.inferred_kernel = inferred_kernel
+        return other
 
     @property
     def is_inferred(self) -> bool:
@@ -315,12 +325,15 @@ class PriorSource:
         evaluations = is_chosen.nonzero().squeeze(-1)
         S = self._model_rows(data.X[chosen.to(data.X.device)])
         model = self.build(record, evaluations, S, start)
-        options = {} if max_steps is None else {"options": {"maxiter": max_steps}}
+        few: dict[str, Any] = {}
+        if max_steps is not None:
+            few["optimizer_kwargs"] = {"options": {"maxiter": max_steps}}
+            few["warning_handler"] = is_no_failure
         fit_or_keep(
             model,
             f"{len(evaluations)} evaluations",
             optimizer=fit_gpytorch_mll_in_logarithms,
-            optimizer_kwargs=options,
+            **few,
         )
         return model
 
@@ -392,7 +405,9 @@ class PriorSource:
         """Parts of a model of `n x d` inputs and `n x 1` outcomes, but for these."""
         kernel, lam, dim = self.settings.covar_module, self.settings.lam, X.shape[-1]
         if kernel is None or lam is None:
-            inferred = {}
+            inferred: dict[str, Any] = {}
+            if self.least_noise < MIN_INFERRED_NOISE_LEVEL:
+                inferred["likelihood"] = inferred_likelihood(self.least_noise).to(X)
             if self.inferred_kernel is not None:
                 inferred["covar_module"] = self.inferred_kernel(dim).to(X)
             if not self.campaigns:
@@ -417,9 +432,31 @@ def is_spread(values: Tensor) -> bool:
     return len(values) > 0 and bool(values.min() < values.max())
 
 
-def matern_kernel(dim: int) -> Kernel:
-    """The Matern-5/2 kernel with BoTorch's priors, for inputs in [0, 1]^d."""
-    return get_covar_module_with_dim_scaled_prior(dim, use_rbf_kernel=False)
+def inferred_likelihood(least_noise: float) -> GaussianLikelihood:
+    """BoTorch's likelihood and prior, with another bound of the noise variance."""
+    likelihood = get_gaussian_likelihood_with_lognormal_prior()
+    start = float(likelihood.noise.detach())
+    bound = GreaterThan(least_noise, transform=None, initial_value=start)
+    likelihood.noise_covar.register_constraint("raw_noise", bound)
+    return likelihood
+
+
+def matern_kernel(dim: int, reach: float = 1.0) -> Kernel:
+    """The Matern-5/2 kernel with BoTorch's priors, for inputs in [0, 1]^d.
+
+    Or for inputs in a part of that, whose sides are `reach`: the same function of it.
+    """
+    kernel = get_covar_module_with_dim_scaled_prior(dim, use_rbf_kernel=False)
+    if reach == 1.0:
+        return kernel
+    prior = kernel.lengthscale_prior
+    scaled = LogNormalPrior(float(prior.loc) + math.log(reach), float(prior.scale))
+    least = GreaterThan(
+        LEAST_LENGTHSCALE * reach, transform=None, initial_value=scaled.mode
+    )
+    return MaternKernel(
+        2.5, ard_num_dims=dim, lengthscale_prior=scaled, lengthscale_constraint=least
+    )
 
 
 def few_data_kernel(dim: int) -> Kernel:
@@ -481,6 +518,13 @@ def of_standardized(model: SingleTaskGP) -> SingleTaskGP:
     parts.pop("outcome_transform", None)
     other._modules = parts
     return other
+
+
+def is_no_failure(warning: warnings.WarningMessage) -> bool:
+    """Whether a fit of few steps may end so: where rounding ends a line search too."""
+    from botorch.fit import DEFAULT_WARNING_HANDLER
+
+    return "ABNORMAL" in str(warning.message) or DEFAULT_WARNING_HANDLER(warning)
 
 
 def fit_or_keep(model: SingleTaskGP, data: str, **options: Any) -> None:

@@ -42,6 +42,9 @@ REACH = 2.0
 FIT_POINTS = 300
 # Iterations of a fit: the first of a run, and those that go on from the last one.
 FIRST_STEPS, MORE_STEPS = 100, 30
+# The least noise variance, in variances of the feedback that is fitted: near an optimum
+# one value is a little better than another.
+LEAST_NOISE = 1e-8
 # Noise variance, in prior variances, above which means and not values are compared.
 NOISY = 0.01
 
@@ -85,7 +88,9 @@ class LocalSurrogate:
         batch_size: int,
     ) -> Self:
         """The surrogate of one outcome before any evaluation."""
-        source = PriorSource(domain, settings, inferred_kernel=matern_kernel)
+        source = PriorSource(
+            domain, settings, inferred_kernel=matern_kernel, least_noise=LEAST_NOISE
+        )
         return cls(
             (source,),
             domain,
@@ -150,6 +155,10 @@ class LocalSurrogate:
             prior = replace(prior, hyperparameters=None)
         steps = MORE_STEPS if prior.hyperparameters else FIRST_STEPS
         few = fit_points(values, generator)
+        if source.is_inferred and not len(self.domain.discrete):
+            # A small region is to its kernel what the box is at first.
+            reach = min(1.0, REACH * max(region.length for region in self.regions))
+            source = source.with_kernel(partial(matern_kernel, reach=reach))
         return source.fitted(prior, one, generator, few, steps)
 
     def _judge(self, record: RunRecord) -> Judge:
@@ -262,11 +271,13 @@ class LocalSurrogate:
         inputs = self.source.inputs(X)
         with manual_seed(draw_seed(generator)):
             if len(posteriors) == 1:
-                return path_maximizers(inputs, posteriors, num, once)
+                return path_maximizers(inputs, posteriors, num, once, tolerance=0.0)
             preference = Preference.of(record)
             weights = preference.draw_weights(num).to(inputs)
             levels = partial(self._levels, preference, weights)
-            return path_maximizers(inputs, posteriors, num, once, levels=levels)
+            return path_maximizers(
+                inputs, posteriors, num, once, levels=levels, tolerance=0.0
+            )
 
     def _levels(
         self,

@@ -196,15 +196,17 @@ class LowAutocorrelation:
 
 
 class Moved:
-    """A function in other coordinates: its minimum is elsewhere, and turned axes.
+    """A function in other coordinates: its minimum is elsewhere, and axes are turned.
 
-    In sides of the box from -1 to 1 it is `f(x* + r Q (x - c))`: the minimum `c`, drawn
-    from the inner half of the box, is `x*` of `f`, and `Q` is a rotation, if any.
+    At `x` in the box from -1 to 1 it is `f(z + r Q (x - c))`. `f` has its minimum at
+    `z`, so this one has it at `c`, which is drawn from the inner half of the box. `Q`
+    is a rotation, or nothing.
 
     Args:
-        function: A function of BoTorch.
-        minimum: `x*`, in each coordinate.
-        radius: `r`, how far the box reaches in each coordinate of `f`.
+        function: `f`, from `n x d` points to `n` values.
+        dim: `d`.
+        minimum: `z`, in each coordinate.
+        radius: `r`, of the box in units of `f`.
         is_rotated: Whether axes are turned, at random by a fixed seed.
         noise: Standard deviation of each evaluation's noise.
         seed: Of the noise.

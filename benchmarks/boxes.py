@@ -110,6 +110,8 @@ def report(
     for name in problems:
         problem = PROBLEMS[name]
         end = min(problem.total, total)
+        if not any(runs_of(store, name, method, end, seeds) for method in methods):
+            continue
         ends = [at for at in AT if at < end] + [end]
         lines += ["", f"### {name}", ""]
         head = " | ".join(f"at {at:,}" for at in ends)
@@ -133,6 +135,11 @@ def plot(
     """Median best value against evaluations and against CPU seconds, full runs."""
     from matplotlib.figure import Figure
 
+    names = [
+        name
+        for name in names
+        if any(runs_of(store, name, m, PROBLEMS[name].total, seeds) for m in methods)
+    ]
     figure = Figure(figsize=(2.6 * len(names), 5.2), layout="constrained")
     panels = figure.subplots(2, len(names), squeeze=False)
     shown = {}

@@ -7,12 +7,13 @@ The posterior is an exact GP's with pseudo-observations at the inducing points
     \mathrm{var}(x) = k(x, x) - |f(x)|^2
 
 of which the mean is one more row of the same substitution. Every product has one shape:
-`TILE` columns, the last tile padded, and rows in blocks that are padded to multiples of
-`ROWS`. So the bits of a column depend on its candidate and the posterior, not on which
-candidates share the tile nor on how many there are.
+`TILE` columns (on an accelerator as many as the pool says), the last tile padded, and
+rows in blocks that are padded to multiples of `ROWS`. So the bits of a column depend on
+its candidate and the posterior, not on which candidates share the tile nor on how many
+there are.
 
-A product that threads share may be cut in another way for each number of them. So a
-product has one thread, and threads take whole batches of tiles.
+On the host a product that threads share may be cut in another way for each number of
+them. So a product has one thread, and threads take whole batches of tiles.
 """
 
 from dataclasses import dataclass

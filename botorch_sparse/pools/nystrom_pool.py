@@ -24,7 +24,7 @@ from botorch_sparse.pools.device_batch import (
     EagerBatch,
     eager_is_cheaper,
 )
-from botorch_sparse.pools.embedding import Embedding
+from botorch_sparse.pools.embedding import Embedding, padded
 from botorch_sparse.pools.host_batch import HostBatch
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows, Shard
 from botorch_sparse.pools.table_batch import (
@@ -38,8 +38,11 @@ from botorch_sparse.posteriors.threads import one_thread
 
 # Bytes that the pool may keep beside the candidates themselves.
 MAX_MEMORY = 2 * 1024**3
-# Entries of a tile on an accelerator: few long products, each of 256 MiB.
-TILE_ENTRIES = 2**25
+# The most entries and rows of a tile on an accelerator: few long products, and no more
+# than 256 MiB of float64.
+TILE_ENTRIES, TILE_ROWS = 2**25, 2**16
+# What numbers of rows of a tile are multiples of.
+WARP = 32
 # Entries of `k_S(x)` from which on only promising candidates are embedded.
 SCREENED = 2**23
 # Points whose squares are computed in a pass over a streamed table.
@@ -69,8 +72,8 @@ class NystromPool:
         X: `A x d` candidates, or `CompactRows` of bits or counts.
         noise: Noise variance lambda of one evaluation.
         max_memory: Bytes for covariances with inducing points, past and present.
-        chunk_size: Rows that an accelerator embeds at a time; None for as many as fill
-            256 MiB.
+        chunk_size: Rows that an accelerator embeds at a time; None for 65,536, or as
+            many as have 256 MiB of covariances.
         shard: Which rows of the whole table `X` are; None for all. The table's size
             decides what rounds alike.
         screens: Whether of many candidates only those are embedded that can have the
@@ -196,7 +199,7 @@ class NystromPool:
             posterior: An unbatched posterior.
             k_diag: `A` prior variances of the candidates, if they are known.
             noise: Another lambda than before.
-            is_awaited: If False, the host waits for nothing. All variances may be NaN
+            is_awaited: If False, the host waits for nothing. All moments may be NaN
                 then, for rounding alone, and the pool has to be updated once more.
         """
         if k_diag is None:
@@ -221,9 +224,12 @@ class NystromPool:
 
     def _tile_width(self, num_inducing: int) -> int:
         """Rows of a tile on an accelerator; the same for any part of the table."""
-        row = max(num_inducing, self.X.shape[-1])
-        width = self.chunk_size or 1 << (TILE_ENTRIES // row).bit_length() - 1
-        return min(width, self.shard.num_rows)
+        num, row = self.shard.num_rows, max(num_inducing, self.X.shape[-1])
+        if self.chunk_size is not None:
+            return min(self.chunk_size, num)
+        most = max(WARP, min(TILE_ENTRIES // row, TILE_ROWS))
+        tiles = -(-num // most)  # of about one size: the last one is padded
+        return min(padded(-(-num // tiles), WARP), num)
 
     def _updated_here(
         self, posterior: NystromPosterior, prior: Moments

@@ -67,8 +67,8 @@ class SamplePaths:
     leave more open than it rounds: the features, and where `rounding` is small the
     covariances, which take half the time then. The weights of the update are computed
     in float64, and so are the features that they come from: a nearly singular `L`
-    magnifies what is rounded there. With a `tolerance` of zero all is float64. Without
-    random features all is in the dtype of the posterior.
+    magnifies what is rounded there. With a `tolerance` of zero nothing is rounded to
+    float32. Without random features all is in the dtype of the posterior.
     """
 
     mean: Mean  # the prior mean, in the dtype of the candidates

@@ -1,6 +1,7 @@
 """Trust regions: lengths, candidates, posterior, and whole runs."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -223,6 +224,7 @@ def test_no_batch_is_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
     known = local_surrogate.path_maximizers
 
     def spy(X: Tensor, posterior: Any, num: int, *args: Any, **named: Any) -> Any:
+        assert named["tolerance"] == 0.0
         passes.append(num)
         return known(X, posterior, num, *args, **named)
 
@@ -256,7 +258,7 @@ def test_what_a_fit_and_a_posterior_look_at(monkeypatch: pytest.MonkeyPatch) -> 
     assert set(conditioned) == {10} and made.history.num_inducing.max() == 6
 
 
-def test_a_fit_near_an_optimum() -> None:
+def test_a_fit_near_an_optimum(tmp_path: Path) -> None:
     """To points of a small region as to those of a box: short scales, little noise."""
     made = TrustRegionBBKB(bounds=BOUNDS, batch_size=3)
     low, high = BOUNDS
@@ -276,6 +278,11 @@ def test_a_fit_near_an_optimum() -> None:
     prior = made.surrogate.priors[0]
     assert float(prior.covar_module.lengthscale.max()) < 0.025
     assert prior.lam < MIN_INFERRED_NOISE_LEVEL
+    again = TrustRegionBBKB(bounds=BOUNDS, batch_size=3)
+    path = tmp_path / "near.state"
+    made.save(path)
+    again.resume(path)
+    assert torch.equal(again.ask().X, made.ask().X)
 
 
 def test_a_region_that_ends_begins_anew() -> None:

@@ -406,7 +406,7 @@ class PriorSource:
         kernel, lam, dim = self.settings.covar_module, self.settings.lam, X.shape[-1]
         if kernel is None or lam is None:
             inferred: dict[str, Any] = {}
-            if self.least_noise < MIN_INFERRED_NOISE_LEVEL:
+            if self.least_noise != MIN_INFERRED_NOISE_LEVEL:
                 inferred["likelihood"] = inferred_likelihood(self.least_noise).to(X)
             if self.inferred_kernel is not None:
                 inferred["covar_module"] = self.inferred_kernel(dim).to(X)
@@ -521,7 +521,10 @@ def of_standardized(model: SingleTaskGP) -> SingleTaskGP:
 
 
 def is_no_failure(warning: warnings.WarningMessage) -> bool:
-    """Whether a fit of few steps may end so: where rounding ends a line search too."""
+    """Whether a fit of few steps may end so: where rounding ends a line search too.
+
+    It is what came of the steps before; the next fit goes on from there.
+    """
     from botorch.fit import DEFAULT_WARNING_HANDLER
 
     return "ABNORMAL" in str(warning.message) or DEFAULT_WARNING_HANDLER(warning)

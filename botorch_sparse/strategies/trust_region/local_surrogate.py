@@ -45,6 +45,9 @@ FIRST_STEPS, MORE_STEPS = 100, 30
 # The least noise variance, in variances of the feedback that is fitted: near an optimum
 # one value is a little better than another.
 LEAST_NOISE = 1e-8
+# Length of a region below which the priors of its kernel shrink with it. Above, short
+# lengthscales would have a fit follow ripples, of which many optima come.
+SMALL_LENGTH = 1 / 16
 # Noise variance, in prior variances, above which means and not values are compared.
 NOISY = 0.01
 
@@ -156,8 +159,10 @@ class LocalSurrogate:
         steps = MORE_STEPS if prior.hyperparameters else FIRST_STEPS
         few = fit_points(values, generator)
         if source.is_inferred and not len(self.domain.discrete):
-            # A small region is to its kernel what the box is at first.
-            reach = min(1.0, REACH * max(region.length for region in self.regions))
+            # A small region is to its kernel what the box is at first; of several, the
+            # largest one, since they have one kernel.
+            length = max(region.length for region in self.regions)
+            reach = min(1.0, length / SMALL_LENGTH)
             source = source.with_kernel(partial(matern_kernel, reach=reach))
         return source.fitted(prior, one, generator, few, steps)
 

@@ -93,8 +93,9 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     the middles, 200 to 2,000; the nearest 500 of them are its inducing points, and what
     these leave open of the others counts as noise. Kernel and noise are fitted to 300
     of those within reach, in 30 iterations at most from where they stand (100 where a
-    run begins), with a prior of lengthscales that shrinks with the region. So the time
-    of a batch does not grow with the number of evaluations.
+    run begins). Where no feature is discrete, the prior of an inferred kernel's
+    lengthscales shrinks with the region. The time of a batch does not grow with the
+    number of evaluations.
 
     **Integers, categories and binary features** are named by `discrete_dims` and
     `cat_dims`. Candidates have values that there are, and are points that were not

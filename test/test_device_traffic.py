@@ -228,7 +228,7 @@ def first_subset_posterior(traffic: simulated_device.Traffic) -> Cost:
 
 OPERATIONS: dict[str, tuple[Operation, Cost]] = {
     "BBKB, one step inside a batch": (bbkb_step, Cost(1, 1, 0, 75)),
-    "BBKB, the end of a batch": (bbkb_batch_end, Cost(4, 4, 3, 150)),
+    "BBKB, the end of a batch": (bbkb_batch_end, Cost(4, 4, 3, 175)),
     "BBKB on ranks, one step": (partial(bbkb_step, is_shared=True), Cost(1, 1, 0, 100)),
     "BBKB on ranks, the end of a batch": (
         partial(bbkb_batch_end, is_shared=True),

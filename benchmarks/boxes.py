@@ -67,6 +67,20 @@ def runs_of(
     return [store.records[key] for key in keys if key in store.records]
 
 
+def with_runs(
+    store: Store, problems: list[str], methods: list[str], total: int, seeds: int
+) -> list[str]:
+    """The problems of which there is a run of so many evaluations, or of all."""
+    return [
+        name
+        for name in problems
+        if any(
+            runs_of(store, name, method, min(PROBLEMS[name].total, total), seeds)
+            for method in methods
+        )
+    ]
+
+
 def seen(run: dict[str, Any], name: str, at: int) -> float | None:
     """What a run had after so many evaluations; None if that is not stored."""
     if not run["at"][0] <= at <= run["at"][-1]:
@@ -107,11 +121,9 @@ def report(
 ) -> str:
     """Markdown: best value (CPU seconds) by evaluations, one table for a problem."""
     lines = list[str]()
-    for name in problems:
+    for name in with_runs(store, problems, methods, total, seeds):
         problem = PROBLEMS[name]
         end = min(problem.total, total)
-        if not any(runs_of(store, name, method, end, seeds) for method in methods):
-            continue
         ends = [at for at in AT if at < end] + [end]
         lines += ["", f"### {name}", ""]
         head = " | ".join(f"at {at:,}" for at in ends)
@@ -135,11 +147,8 @@ def plot(
     """Median best value against evaluations and against CPU seconds, full runs."""
     from matplotlib.figure import Figure
 
-    names = [
-        name
-        for name in names
-        if any(runs_of(store, name, m, PROBLEMS[name].total, seeds) for m in methods)
-    ]
+    whole = max(PROBLEMS[name].total for name in names)
+    names = with_runs(store, names, methods, whole, seeds)
     figure = Figure(figsize=(2.6 * len(names), 5.2), layout="constrained")
     panels = figure.subplots(2, len(names), squeeze=False)
     shown = {}

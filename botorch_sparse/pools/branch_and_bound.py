@@ -24,7 +24,7 @@ from botorch_sparse.pools.embedding import (
     padded,
     size_of,
 )
-from botorch_sparse.posteriors.nystrom import Moments, NystromPosterior
+from botorch_sparse.posteriors.nystrom import Moments
 from botorch_sparse.posteriors.threads import for_each, one_thread, row_chunks
 
 # Candidates that get bounds at a time: what they need stays in the cache.
@@ -156,16 +156,6 @@ class CandidateMoments:
             self.is_whole, self.num_levels = True, 0
         elif self.limits is not None:
             self.mean.fill_(torch.inf)
-
-    @property
-    def posterior(self) -> NystromPosterior:
-        """The posterior."""
-        return self.embedding.posterior
-
-    @property
-    def whitening(self) -> Tensor:
-        """The matrix that turns `k_S(x)` into `w(x)`, `m x m`."""
-        return self.embedding.whitening
 
     @property
     def in_memory(self) -> bool:

@@ -20,7 +20,6 @@ from botorch_sparse.pools.compact_rows import Rows
 from botorch_sparse.pools.embedding import Embedding, size_of
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.pools.table_batch import Points, TableBatch
-from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.nystrom import Moments
 from botorch_sparse.posteriors.pending_points import PendingRows
 
@@ -36,7 +35,7 @@ class DeviceMoments:
     moments: Moments  # of all `A` candidates
     X: Rows  # `A x d` candidates
     width: int  # candidates of a tile, the same for any part of the table
-    kept: Tensor | None  # `t x num_rows x width`, all `k_S(x)`; the last is padded
+    kept: Tensor | None  # `t x m x width`, all `k_S(x)` if kept; the last is padded
     is_whole: ClassVar[bool] = True
 
     @classmethod
@@ -58,17 +57,7 @@ class DeviceMoments:
             variance[rows] -= explained[0, : size_of(rows)]
         rounding = torch.finfo(variance.dtype).eps * prior.variance
         moments = Moments(mean, torch.maximum(variance, rounding))
-        return cls(embedding, moments, X, width, K if keeps else None)
-
-    @property
-    def posterior(self) -> NystromPosterior:
-        """The posterior."""
-        return self.embedding.posterior
-
-    @property
-    def whitening(self) -> Tensor:
-        """The matrix that turns `k_S(x)` into `w(x)`, `m x m`."""
-        return self.embedding.whitening
+        return cls(embedding, moments, X, width, K[:, :m] if keeps else None)
 
     @property
     def in_memory(self) -> bool:
@@ -89,20 +78,19 @@ class DeviceMoments:
     def cross_covariance(self, index: Tensor | slice) -> Tensor:
         """`k_S(x)` of some candidates, `m x k`."""
         if self.kept is None:
-            return self.posterior.covariance_with_inducing(self.X[index])
-        m = self.posterior.num_inducing
+            return self.embedding.posterior.covariance_with_inducing(self.X[index])
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self.X))
             tile, place = divmod(start, self.width)
             if step == 1 and place + stop - start <= self.width:
-                return self.kept[tile, :m, place : place + stop - start]
+                return self.kept[tile, :, place : place + stop - start]
             index = torch.arange(start, stop, step, device=self.X.device)
-        return self.kept[index // self.width, :m, index % self.width].mT
+        return self.kept[index // self.width, :, index % self.width].mT
 
     def tiles(self) -> Iterator[Tensor]:
         """`k_S(x)` of all candidates in order, `m x k` of one `k`; the last padded."""
         if self.kept is not None:
-            yield from self.kept[:, : self.posterior.num_inducing]
+            yield from self.kept
             return
         for start in range(0, len(self.X), self.width):
             rows = torch.arange(start, start + self.width, device=self.X.device)
@@ -111,9 +99,10 @@ class DeviceMoments:
     def squares_with(self, X: Tensor, K: Tensor) -> Tensor:
         """Squared covariances of all candidates with points; see `CandidateMoments`."""
         k, (w, rest) = len(X), self.embedding.features(K)
-        both = torch.stack([rest.mT, w.mT], dim=1).view(2 * k, -1) @ self.whitening
+        both = torch.stack([rest.mT, w.mT], dim=1).view(2 * k, -1)
+        both = both @ self.embedding.whitening
         squares = self.X.new_empty(k, 2, len(self.X))
-        covar_module = self.posterior.covar_module
+        covar_module = self.embedding.posterior.covar_module
         for (rows, part), cross in zip(
             _tiles(self.X, self.width), self.tiles(), strict=True
         ):
@@ -291,7 +280,7 @@ class RankOneBatch(DeviceBatch):
         self._embedded = embedded
         self._multiplier = multiplier
         self._variance = self._initial
-        self._rows = PendingRows(embedded.whitening[:0])
+        self._rows = PendingRows(embedded.embedding.whitening[:0])
 
     @abstractmethod
     def look(self, row: int) -> tuple[Tensor, Tensor]:
@@ -315,9 +304,10 @@ class RankOneBatch(DeviceBatch):
 
     def _new_row(self, k: Tensor) -> Tensor:
         """`u_j` times `L_B^-1 L^-1`, from the point's `k_S(x)`, `m`; O(j m)."""
-        u = self._rows.row(self._embedded.whitening @ k).u(self.noise)
+        whitening = self._embedded.embedding.whitening
+        u = self._rows.row(whitening @ k).u(self.noise)
         self._rows = self._rows.append(u)
-        return u @ self._embedded.whitening
+        return u @ whitening
 
 
 class EagerBatch(RankOneBatch):

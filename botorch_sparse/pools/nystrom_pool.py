@@ -41,8 +41,6 @@ MAX_MEMORY = 2 * 1024**3
 # The most entries and rows of a tile on an accelerator: few long products, and no more
 # than 256 MiB of float64.
 TILE_ENTRIES, TILE_ROWS = 2**25, 2**16
-# What numbers of rows of a tile are multiples of.
-WARP = 32
 # Entries of `k_S(x)` from which on only promising candidates are embedded.
 SCREENED = 2**23
 # Points whose squares are computed in a pass over a streamed table.
@@ -177,7 +175,7 @@ class NystromPool:
     @property
     def _fits(self) -> bool:
         """Whether `k_S(x)` of the posterior's `S` may be kept."""
-        return self.fits_in_memory(self._embedded().posterior.num_inducing)
+        return self.fits_in_memory(self._embedded().embedding.posterior.num_inducing)
 
     def fits_in_memory(self, num_inducing: int) -> bool:
         """Whether `k_S(x)` of the whole table may be kept, in half the memory."""
@@ -227,9 +225,9 @@ class NystromPool:
         num, row = self.shard.num_rows, max(num_inducing, self.X.shape[-1])
         if self.chunk_size is not None:
             return min(self.chunk_size, num)
-        most = max(WARP, min(TILE_ENTRIES // row, TILE_ROWS))
+        most = max(1, min(TILE_ENTRIES // row, TILE_ROWS))
         tiles = -(-num // most)  # of about one size: the last one is padded
-        return min(padded(-(-num // tiles), WARP), num)
+        return min(padded(-(-num // tiles)), num)
 
     def _updated_here(
         self, posterior: NystromPosterior, prior: Moments
@@ -312,7 +310,7 @@ class NystromPool:
             batch = HostBatch(self, state, multiplier, rule, selectable)
             self._promising = batch.promising(NUM_PROMISING)
             return batch
-        m, num = state.posterior.num_inducing, self.shard.num_rows
+        m, num = state.embedding.posterior.num_inducing, self.shard.num_rows
         is_eager = state.in_memory and eager_is_cheaper(num, m)
         kind = EagerBatch if is_eager else BlockBatch
         return kind(self, state, multiplier, rule, selectable)
@@ -368,7 +366,7 @@ class NystromPool:
     @property
     def whitening(self) -> Tensor:
         """The matrix that turns `k_S(x)` into `w(x)`, `m x m`."""
-        return self._embedded().whitening
+        return self._embedded().embedding.whitening
 
     def _embedded(self) -> CandidateMoments | DeviceMoments:
         if self._state is None:

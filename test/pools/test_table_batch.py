@@ -309,7 +309,7 @@ def test_tiles_are_of_one_size(num: int, monkeypatch: pytest.MonkeyPatch) -> Non
     pool = problem.pool(DevicePool)
     state, tiles = pool._state, -(-num // 96)
     assert isinstance(state, DeviceMoments) and state.kept is not None
-    assert len(state.kept) == tiles and state.width * tiles < num + 32 * tiles
+    assert len(state.kept) == tiles and state.width * tiles < num + 8 * tiles
     expected = problem.posterior().moments(problem.X)
     for ours, theirs in zip(pool.all_moments(), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-8)

@@ -115,7 +115,7 @@ class PriorSource:
     ) -> None:
         self.settings = settings
         self.ranks = domain.ranks
-        self.inferred_kernel, self.least_noise = inferred_kernel, least_noise
+        self.inferred_kernel = inferred_kernel
         self.discrete = domain.discrete if self.is_inferred else DiscreteFeatures()
         low, high = self.discrete.encoded_ranges(domain.ranges).clone()
         self.columns: Tensor | None = None
@@ -130,7 +130,7 @@ class PriorSource:
         if blocks:
             self.inferred_kernel = partial(fingerprint_kernel, self._places(blocks))
         self.bounds, self._span = torch.stack([low, high]), high - low
-        self.min_noise = self._least_noise()
+        self.min_noise = self._least_noise(least_noise)
         self.campaigns = tuple[SparseSingleTaskGP, ...]()
         if settings.related:
             self.campaigns = tuple([self._campaign(data) for data in settings.related])
@@ -144,10 +144,12 @@ class PriorSource:
         return [torch.searchsorted(self.columns, columns) for columns in every]
 
     @torch.no_grad()
-    def _least_noise(self) -> float:
+    def _least_noise(self, inferred: float) -> float:
         """With a kernel and `refit` it may be less than where all is inferred."""
         kernel, lam = self.settings.covar_module, self.settings.lam
-        if kernel is None or lam is None or self.settings.refit is None:
+        if kernel is None or lam is None:
+            return inferred
+        if self.settings.refit is None:
             return MIN_NOISE
         variance = kernel(self.bounds, diag=True).max()
         return min(MIN_INFERRED_NOISE_LEVEL * float(variance), lam / 2)
@@ -328,7 +330,7 @@ class PriorSource:
         few: dict[str, Any] = {}
         if max_steps is not None:
             few["optimizer_kwargs"] = {"options": {"maxiter": max_steps}}
-            few["warning_handler"] = is_no_failure
+            few["warning_handler"] = is_harmless
         fit_or_keep(
             model,
             f"{len(evaluations)} evaluations",
@@ -405,9 +407,8 @@ class PriorSource:
         """Parts of a model of `n x d` inputs and `n x 1` outcomes, but for these."""
         kernel, lam, dim = self.settings.covar_module, self.settings.lam, X.shape[-1]
         if kernel is None or lam is None:
-            inferred: dict[str, Any] = {}
-            if self.least_noise != MIN_INFERRED_NOISE_LEVEL:
-                inferred["likelihood"] = inferred_likelihood(self.least_noise).to(X)
+            likelihood = inferred_likelihood(self.min_noise).to(X)
+            inferred: dict[str, Any] = {"likelihood": likelihood}
             if self.inferred_kernel is not None:
                 inferred["covar_module"] = self.inferred_kernel(dim).to(X)
             if not self.campaigns:
@@ -433,7 +434,7 @@ def is_spread(values: Tensor) -> bool:
 
 
 def inferred_likelihood(least_noise: float) -> GaussianLikelihood:
-    """BoTorch's likelihood and prior, with another bound of the noise variance."""
+    """BoTorch's likelihood, with a bound of the noise variance of its own."""
     likelihood = get_gaussian_likelihood_with_lognormal_prior()
     start = float(likelihood.noise.detach())
     bound = GreaterThan(least_noise, transform=None, initial_value=start)
@@ -446,17 +447,9 @@ def matern_kernel(dim: int, reach: float = 1.0) -> Kernel:
 
     Or for inputs in a part of that, whose sides are `reach`: the same function of it.
     """
-    kernel = get_covar_module_with_dim_scaled_prior(dim, use_rbf_kernel=False)
     if reach == 1.0:
-        return kernel
-    prior = kernel.lengthscale_prior
-    scaled = LogNormalPrior(float(prior.loc) + math.log(reach), float(prior.scale))
-    least = GreaterThan(
-        LEAST_LENGTHSCALE * reach, transform=None, initial_value=scaled.mode
-    )
-    return MaternKernel(
-        2.5, ard_num_dims=dim, lengthscale_prior=scaled, lengthscale_constraint=least
-    )
+        return get_covar_module_with_dim_scaled_prior(dim, use_rbf_kernel=False)
+    return _matern(dim, math.sqrt(3.0), reach)
 
 
 def few_data_kernel(dim: int) -> Kernel:
@@ -467,9 +460,14 @@ def few_data_kernel(dim: int) -> Kernel:
     of :math:`\sqrt 3`: by that long tail most features say nothing to some ten points.
     It was chosen on other seeds than those that `benchmarks.laboratory` prints.
     """
-    mode = math.exp(math.sqrt(2.0) - 3.0) * math.sqrt(dim)
-    prior = LogNormalPrior(math.log(mode) + FEW_DATA_SIGMA**2, FEW_DATA_SIGMA)
-    least = GreaterThan(LEAST_LENGTHSCALE, transform=None, initial_value=mode)
+    return _matern(dim, FEW_DATA_SIGMA)
+
+
+def _matern(dim: int, sigma: float, reach: float = 1.0) -> Kernel:
+    """By the mode of BoTorch's prior and its bound, both times `reach`."""
+    mode = reach * math.exp(math.sqrt(2.0) - 3.0) * math.sqrt(dim)
+    prior = LogNormalPrior(math.log(mode) + sigma**2, sigma)
+    least = GreaterThan(reach * LEAST_LENGTHSCALE, transform=None, initial_value=mode)
     return MaternKernel(
         2.5, ard_num_dims=dim, lengthscale_prior=prior, lengthscale_constraint=least
     )
@@ -520,10 +518,10 @@ def of_standardized(model: SingleTaskGP) -> SingleTaskGP:
     return other
 
 
-def is_no_failure(warning: warnings.WarningMessage) -> bool:
-    """Whether a fit of few steps may end so: where rounding ends a line search too.
+def is_harmless(warning: warnings.WarningMessage) -> bool:
+    """Whether a fit of few steps may end with a warning.
 
-    It is what came of the steps before; the next fit goes on from there.
+    Also where rounding has ended a line search: the next fit goes on from there.
     """
     from botorch.fit import DEFAULT_WARNING_HANDLER
 

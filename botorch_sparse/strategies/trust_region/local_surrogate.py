@@ -274,15 +274,15 @@ class LocalSurrogate:
         """
         posteriors, once = self.posteriors_of(record), SelectableRows(once=True)
         inputs = self.source.inputs(X)
+        maximize = partial(
+            path_maximizers, inputs, posteriors, num, once, tolerance=0.0
+        )
         with manual_seed(draw_seed(generator)):
             if len(posteriors) == 1:
-                return path_maximizers(inputs, posteriors, num, once, tolerance=0.0)
+                return maximize()
             preference = Preference.of(record)
             weights = preference.draw_weights(num).to(inputs)
-            levels = partial(self._levels, preference, weights)
-            return path_maximizers(
-                inputs, posteriors, num, once, levels=levels, tolerance=0.0
-            )
+            return maximize(levels=partial(self._levels, preference, weights))
 
     def _levels(
         self,

@@ -298,7 +298,7 @@ class ModelStrategy(Strategy, Generic[S]):
         """
         record, domain, g = self.record, self.domain, self.generator
         excluded, promising = self.excluded_points, list[int]()
-        if (score := self._related_score()) is not None:
+        if (score := self.related_score()) is not None:
             start = record.num_evaluations + len(self._trials)
             share = (start + num + 1) // 2 - (start + 1) // 2
             promising = promising_rows(score, share, g, excluded)
@@ -311,8 +311,13 @@ class ModelStrategy(Strategy, Generic[S]):
         known = torch.cat([known, domain.rows(drawn)])
         return promising + spread_rows(domain, num, g, excluded, known)
 
-    def _related_score(self) -> Tensor | None:
-        """What earlier campaigns say of the rows, over all objectives, `A`."""
+    def related_score(self) -> Tensor | None:
+        """What `related` campaigns say of the rows of a table; None without any.
+
+        Returns:
+            `A` sums of their means in standard deviations, over all objectives and in
+            the sign that is maximized.
+        """
         if not self.domain.num_rows:
             return None
         scores = [

@@ -32,6 +32,7 @@ from botorch_sparse.suggest.results import Results
 
 FIRST = "first batch, drawn at random"
 SPREAD = "first batch, spread over the table"
+PROMISING = "first batch, among the best by earlier campaigns"
 ONLY = "the only row"
 DRAWN = "not chosen by the results: there are few yet"
 EQUAL = "explores: all results are equal so far"

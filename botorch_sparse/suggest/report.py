@@ -190,6 +190,21 @@ def result_lines(pool: Pool, results: Results) -> Iterator[str]:
     yield from _odd_features(pool)
 
 
+def related_lines(pool: Pool, related: Iterable[Results]) -> Iterator[str]:
+    """How many results each earlier campaign has, and how many of them say nothing."""
+    for results in related:
+        for text in results.texts:
+            yield from _file_lines(text, pool.outcome_columns)
+        num = len(results)
+        kind = f"{num} result{'s' * (num > 1)} of an earlier campaign (--related)"
+        yield f"read: {results.name}: {kind}."
+        if (more := len(results.told) - num) > 0:
+            yield (
+                f"note: {results.name}: {more} more have a category that no candidate "
+                "has, and are left out."
+            )
+
+
 def _unused(text: TextTable, name: str) -> str:
     """A column that is not used, with its texts where they are of a few kinds.
 

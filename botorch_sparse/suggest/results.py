@@ -18,6 +18,7 @@ from botorch_sparse.command_line.csv_cells import (
     marks_hint,
     number,
 )
+from botorch_sparse.strategies.surrogates.related import FEWEST_RELATED
 from botorch_sparse.suggest.candidate_pool import (
     Matrix,
     Pool,
@@ -175,6 +176,8 @@ def read_results(
     candidates: Path | None = None,
     waiting: Collection[int] = (),
     ignored: Collection[str] = (),
+    option: str = "--results",
+    prefers_features: bool = False,
 ) -> Results:
     """The measurements so far; none if no file is named, or only empty ones.
 
@@ -182,7 +185,8 @@ def read_results(
     if it has no value. Else rows without a value have not been measured yet, where they
     are in the file of the `candidates`, were proposed before (`waiting`), have a value
     elsewhere, or are not in the pool. A row with some of several outcomes was measured;
-    the others may come later.
+    the others may come later. A file that has all features may have keys of its own, if
+    it `prefers_features`.
 
     Raises:
         InputDataError: If a file is not there, or none of it can be used.
@@ -195,8 +199,8 @@ def read_results(
     for path in paths:
         if not path.exists():
             raise InputDataError(
-                f"There is no file {str(path)!r} for --results; check its name, or "
-                "leave --results out for a first batch."
+                f"There is no file {str(path)!r} for {option}; check its name, or "
+                f"leave {option} out{' for a first batch' * (option == '--results')}."
             )
         unitless = pool.text.columns.keys() - pool.text.units.keys()
         unitless -= {*pool.outcome_columns, *pool.text.dates}
@@ -209,6 +213,8 @@ def read_results(
             may_be_dates=pool.text.dates.__contains__,
             may_have_commas=numbers.__contains__,
         )
+        if prefers_features and pool.features.keys() <= text.columns.keys():
+            pool = replace(pool, key=None)
         check_units(text, [pool.text, *texts], [*pool.features, *pool.outcome_columns])
         if pool.key is not None:
             check_renamed(text, pool, ignored)
@@ -223,6 +229,46 @@ def read_results(
     told = _with_values(given, pool, waiting)
     kept, doubles = _counted_once(told, pool)
     return _sorted_out(texts, kept, doubles, pool)
+
+
+def read_related(paths: Sequence[Path], pool: Pool) -> list[Results]:
+    """The results of earlier campaigns, a file each.
+
+    Keys may have been others there: they name rows in a file without the features
+    alone. Measurements without a value say nothing, nor do categories that no candidate
+    has: these are left out, and only `told` has them.
+
+    Raises:
+        InputDataError: If a file is not there, or cannot be used.
+    """
+    if paths and pool.smiles:
+        raise InputDataError("--related takes no --smiles; leave one of them out.")
+    campaigns = list[Results]()
+    for path in paths:
+        every = read_results(
+            [path], pool, skip_empty=True, option="--related", prefers_features=True
+        )
+        columns = {name: [x[name] for x in every.points] for name in pool.features}
+        known, _ = pool.encode(columns, range(len(every.points)))
+        points = [every.points[place] for place in known]
+        values = [every.point_values[place] for place in known]
+        campaigns.append(replace(every, points=points, point_values=values))
+        _check_campaign(campaigns[-1], pool)
+    return campaigns
+
+
+def _check_campaign(results: Results, pool: Pool) -> None:
+    """Check that the values of a campaign say something."""
+    every = zip(*results.values, *results.point_values, strict=True)
+    different = [len({y for y in column if not math.isnan(y)}) for column in every]
+    few = [num for num in different if 0 < num < FEWEST_RELATED]
+    if few or not any(different):
+        columns = short_list(pool.outcome_columns)
+        raise InputDataError(
+            f"{results.name}, as --related: {min(few, default=0)} different values of "
+            f"{columns} in rows whose categories a candidate has; need at least "
+            f"{FEWEST_RELATED}. Leave the file out."
+        )
 
 
 def _measurements(

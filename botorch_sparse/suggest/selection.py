@@ -8,7 +8,7 @@ import csv
 import io
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,18 +16,28 @@ from typing import Any
 import numpy as np
 import torch
 from botorch.exceptions import InputDataError
+from torch import Tensor
 
 from botorch_sparse.strategies import (
     BBKB,
     Batch,
+    CandidateTable,
     ExpectedImprovement,
     Objective,
     ThompsonSampling,
 )
+from botorch_sparse.strategies.data import initial_design
 from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.learned_columns import Learner
 from botorch_sparse.suggest.outcome_options import Outcome, column_names
-from botorch_sparse.suggest.reasons import FIRST, ONLY, SPREAD, Explanation, explain
+from botorch_sparse.suggest.reasons import (
+    FIRST,
+    ONLY,
+    PROMISING,
+    SPREAD,
+    Explanation,
+    explain,
+)
 from botorch_sparse.suggest.results import Results
 from botorch_sparse.suggest.table_files import SEPARATORS
 
@@ -71,6 +81,7 @@ def choose(
     results: Results,
     pending: Sequence[int],
     excluded: Sequence[int] = (),
+    related: Sequence[Results] = (),
 ) -> Selection:
     """The next rows, and what they were chosen by."""
     blank = ("",) * 2 * len(pool.outcomes)
@@ -78,12 +89,14 @@ def choose(
         done = {*results.rows, *results.failed, *pending, *excluded}
         rows = [] if done else [0]
         return Selection(rows, [(*blank, ONLY)] * len(rows))
-    strategy = rebuild(options, pool, results, pending, excluded)
+    strategy = rebuild(options, pool, results, pending, excluded, related)
     first = first_rows(options, results)
     rows, num_drawn = propose(strategy, options.batch, first)
     if not len(results):
-        reason = FIRST if options.design == "random" else SPREAD
-        return Selection(rows, [(*blank, reason)] * len(rows))
+        drawn = FIRST if options.design == "random" else SPREAD
+        good = promising(strategy)
+        reasons = [PROMISING if row in good else drawn for row in rows]
+        return Selection(rows, [(*blank, reason) for reason in reasons])
     explained = explain(strategy, pool, results, rows, num_drawn)
     return Selection(rows, explained, strategy, num_drawn)
 
@@ -94,6 +107,7 @@ def rebuild(
     results: Results,
     pending: Sequence[int],
     excluded: Sequence[int] = (),
+    related: Sequence[Results] = (),
 ) -> Learner:
     """A strategy that knows the results, and the rows that are not to be proposed.
 
@@ -121,6 +135,7 @@ def rebuild(
             seed=int(drawn[0]) >> 1,
             num_initial=first_rows(options, results),
             initial_design=options.design,
+            related=[_campaign(table, each) for each in related] or None,
             **costs_of(options, pool, results),
         )
     known_rows = {*results.rows, *results.failed, *pending}
@@ -134,6 +149,31 @@ def rebuild(
             strategy.tell(Batch(table.X[index], index), Y)
             strategy.learn()  # although rows are pending
     return strategy
+
+
+def _campaign(table: CandidateTable, results: Results) -> tuple[Tensor, Tensor]:
+    """Points and values of an earlier campaign, in the encoding of a table."""
+    X = table.X[torch.tensor(results.rows, dtype=torch.long)]
+    if results.points:
+        cells = {name: [x[name] for x in results.points] for name in results.points[0]}
+        columns = {
+            spec.label: cells[str(spec.label)]
+            if spec.categories is not None
+            else np.array(cells[str(spec.label)], dtype=float)
+            for spec in table.columns
+        }
+        X = torch.cat([X, table.encode(columns)])
+    values = [*results.values, *results.point_values]
+    return X, torch.tensor(values, dtype=torch.float64)
+
+
+def promising(strategy: Learner) -> Collection[int]:
+    """The twentieth of the rows that earlier campaigns find best; none without them."""
+    score = strategy.related_score()
+    if score is None:
+        return ()
+    num = max(1, len(score) // initial_design.PROMISING)
+    return {*score.topk(num).indices.tolist()}
 
 
 @contextmanager

@@ -50,11 +50,12 @@ from botorch_sparse.suggest.report import (
     column_lines,
     drawn_lines,
     exclusion_lines,
+    related_lines,
     result_lines,
     summarize,
 )
 from botorch_sparse.suggest.result_checks import check_known_before, check_no_results
-from botorch_sparse.suggest.results import Results, read_results
+from botorch_sparse.suggest.results import Results, read_related, read_results
 from botorch_sparse.suggest.selection import (
     ROW,
     STRATEGIES,
@@ -133,12 +134,13 @@ def _suggest(args: argparse.Namespace) -> None:
     _check_ignored(pool, results, args.ignore)
     if not len(results) and not results.failed:
         check_no_results(pool, args.ignore)
+    related = read_related(args.related, pool)
     proposed = without_results(before, pool, results)
     out = excluded_rows(pool, args.exclude, args.decimal)
     of_conditions = {*chain.from_iterable(out.values())}
     known = {*results.rows, *results.failed, *proposed.rows}
     excluded = sorted({*of_conditions, *repeated_rows(pool, known, of_conditions)})
-    chosen = choose(args, pool, results, proposed.rows, excluded)
+    chosen = choose(args, pool, results, proposed.rows, excluded, related)
     strategy, rows = chosen.strategy, chosen.rows
     history = None if strategy is None else strategy.history
     columns = dict.fromkeys(  # a file of both is read twice
@@ -146,6 +148,7 @@ def _suggest(args: argparse.Namespace) -> None:
             *column_lines(pool, args.text, args.ignore, one_file=one_file),
             *pool_warnings(pool, {*known, *excluded}),
             *result_lines(pool, results),
+            *related_lines(pool, related),
             *exclusion_lines(pool, out),
             *drawn_lines(chosen),
         ]
@@ -214,12 +217,14 @@ def _check_costs(args: argparse.Namespace) -> None:
 
 def _check_paths(args: argparse.Namespace) -> None:
     """Check that results come once, and that output is no input and has a folder."""
-    given = [path.resolve() for path in (args.candidates, *args.results)]
-    for i, path in enumerate(args.results, start=1):
-        if given[i] in given[1:i]:
+    given = [path.resolve() for path in (*args.results, *args.related)]
+    for i, path in enumerate((*args.results, *args.related)):
+        if given[i] in given[:i]:
+            option = "--results" if i < len(args.results) else "--results or --related"
             raise InputDataError(
-                f"{str(path)!r} is given twice as --results; name each file once."
+                f"{str(path)!r} is given twice as {option}; name each file once."
             )
+    given.append(args.candidates.resolve())
     for path in filter(None, (args.state, args.output, args.report)):
         if path.resolve() in given:
             raise InputDataError(f"{str(path)!r} is given twice; nothing was written.")
@@ -325,6 +330,17 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
         "it, or with an empty file, a first batch is drawn. A row with the same value "
         "in two files counts once. A file of candidates and results is given twice, as "
         "--candidates and as --results: its rows without a value can be proposed",
+    )
+    add(
+        "--related",
+        action="extend",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FILE.csv",
+        help="results of earlier campaigns with the same columns, a file for each. "
+        "What they share with this one is learned, level and sign of the values "
+        "included. They are no results of this one: their rows may be measured again",
     )
     add(
         "--key",

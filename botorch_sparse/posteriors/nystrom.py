@@ -37,6 +37,7 @@ from botorch_sparse.posteriors.features import (
     CHUNK_SIZE,
     NystromFeatures,
     bordered,
+    by_rows,
     inner_rows,
     solve_rows,
 )
@@ -347,6 +348,10 @@ class NystromPosterior:
         variance = self.residual(X, phi) + w.square().sum(-1)
         return Moments(mean, variance.expand_as(mean))
 
+    def _stacked(self, X: Tensor) -> Tensor:
+        """The moments of points side by side, `batch_shape x q x 2`."""
+        return torch.stack(self.moments(X), dim=-1)
+
     def embed(self, X: Tensor) -> Embedded:
         """The features of points, and the same whitened. Cost: O(q m^2)."""
         phi = self.features(X)
@@ -385,10 +390,15 @@ class NystromPosterior:
             A Gaussian over `broadcast(batch_shape, self.batch_shape) x q`. Cost for `b`
             batches: O(b q m^2), and O(b q^2 m) for the joint covariance. For large `q`
             it is formed when something asks for it: means and variances of all data
-            take O(chunk_size m) memory.
+            take O(chunk_size m) memory. So do batches of one point.
         """
         batch_shape = torch.broadcast_shapes(X.shape[:-2], self.batch_shape)
         Z = X.to(self.inducing_points.dtype)
+        if embedded is None and Z.shape[-2] == 1:
+            mean, variance = by_rows(Z, self.batch_shape, self._stacked).unbind(-1)
+            mean, variance = (t.expand(*batch_shape, 1) for t in (mean, variance))
+            dense = variance.unsqueeze(-1).to(X.dtype)
+            return MultivariateNormal(mean.to(X.dtype), to_linear_operator(dense))
         if embedded is None and Z.shape[-2] <= self.chunk_size:
             embedded = self.embed(Z)
         if embedded is None:

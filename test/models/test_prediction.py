@@ -24,6 +24,20 @@ def make(**tkwargs: Any) -> SparseSingleTaskGP:
     return make_model(n=600, m=30, **tkwargs)
 
 
+@pytest.mark.parametrize("num_outputs", [1, 2])
+def test_batches_of_one_point_need_no_features_of_all(num_outputs, double):
+    """`LogExpectedImprovement` asks for a pool in this shape."""
+    sparse = make(num_outputs=num_outputs, **double)
+    X = points(3 * 2048 + 5, 1, **double)
+    with ForbidLarge(2 * 2048 * 30), torch.no_grad():
+        alone = sparse.posterior(X)
+        mean, variance = alone.mean, alone.variance
+    with torch.no_grad():
+        together = sparse.posterior(X.squeeze(1))
+    torch.testing.assert_close(mean.squeeze(1), together.mean)
+    torch.testing.assert_close(variance.squeeze(1), together.variance)
+
+
 @pytest.mark.parametrize("batch_shape", [(), (2,)])
 @pytest.mark.parametrize("q", [LARGE_Q + 44, 2048 + 30])
 @pytest.mark.filterwarnings("ignore:The joint covariance of 2078 points is formed")

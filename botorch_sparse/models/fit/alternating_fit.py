@@ -1,14 +1,13 @@
 """Fits of a sparse model: hyperparameters and inducing points in turn."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from botorch.models.robust_relevance_pursuit_model import RobustRelevancePursuitMixin
-from botorch.optim.core import OptimizationResult
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from botorch.utils.context_managers import module_rollback_ctx
 from gpytorch.mlls import MarginalLogLikelihood
@@ -23,6 +22,7 @@ from botorch_sparse.models.fit.candidate_fits import (
     Fitted,
     Options,
     fit_once,
+    in_few_steps,
     keep_best,
     left_out_density,
     loss_of,
@@ -172,7 +172,7 @@ def fit_bound(
     """
     model = mll.model
     for remaining in reversed(range(rounds)):
-        fit_once(mll, with_optimizer(options, _optimizer(model)))
+        fit_once(mll, _with_own_optimizer(options, model, needs_gain=needs_gain))
         if remaining == 0 or not _is_refit_needed(mll, points, needs_gain):
             break
     is_final = points.sampler is model.inducing_sampler
@@ -181,11 +181,15 @@ def fit_bound(
     return Fitted.of(mll)
 
 
-def _optimizer(model: ExactGP) -> Callable[..., OptimizationResult]:
-    """BoTorch's for the exact GP, and for batches, whose elements it fits apart."""
-    is_single = model._aug_batch_shape.numel() == 1
-    has_logarithms = is_single and not model.is_exact
-    return fit_gpytorch_mll_in_logarithms if has_logarithms else fit_gpytorch_mll_scipy
+def _with_own_optimizer(
+    options: Options, model: ExactGP, *, needs_gain: bool
+) -> Options:
+    """In logarithms; BoTorch's for the exact GP, and for batches, fitted apart."""
+    if model._aug_batch_shape.numel() > 1 or model.is_exact:
+        return with_optimizer(options, fit_gpytorch_mll_scipy)
+    if needs_gain:
+        return in_few_steps(options)
+    return with_optimizer(options, fit_gpytorch_mll_in_logarithms)
 
 
 def _is_refit_needed(

@@ -15,6 +15,7 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
 from botorch_sparse.argument_checks import nonfinite_names
+from botorch_sparse.models.fit.log_parameters import fit_gpytorch_mll_in_logarithms
 from botorch_sparse.models.inducing_points import DEFAULT_SEED, InducingSet
 from botorch_sparse.models.training_data import TrainingData
 from botorch_sparse.posteriors.leave_one_out import leave_one_out
@@ -24,6 +25,11 @@ from botorch_sparse.private_names import fit_fallback
 # and with fewer than the least of them inducing points are asked as well.
 NUM_LEFT_OUT = 2000
 LEAST_LEFT_OUT = 50
+
+# What a step of L-BFGS gains for each observation that is worth another one: on
+# sixteen test functions with 700 points, 3 evaluations of 20 less than by SciPy's, and
+# log densities of new observations within 0.001.
+GAIN = 1e-5
 
 # What a fit can fail with for numerical reasons.
 NUMERICAL_ERRORS = (
@@ -173,3 +179,16 @@ def with_optimizer(options: Options, optimizer: Callable[..., object]) -> Option
     kwargs = options.get("optimizer_kwargs") or {}
     is_asked = "optimizer" in options or "method" in kwargs
     return options if is_asked else {**options, "optimizer": optimizer}
+
+
+def in_few_steps(options: Options) -> Options:
+    """Options of a fit in logarithms that ends where its steps gain little.
+
+    Unless they say themselves which optimizer to take, or when to end.
+    """
+    own = with_optimizer(options, fit_gpytorch_mll_in_logarithms)
+    if own is options:
+        return options
+    kwargs = options.get("optimizer_kwargs") or {}
+    limits = {"ftol": GAIN, **(kwargs.get("options") or {})}
+    return {**own, "optimizer_kwargs": {**kwargs, "options": limits}}

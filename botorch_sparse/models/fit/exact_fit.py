@@ -28,11 +28,10 @@ from botorch_sparse.models.fit.candidate_fits import (
     Fitted,
     Options,
     fit_once,
+    in_few_steps,
     loss_of,
     shuffled_rows,
-    with_optimizer,
 )
-from botorch_sparse.models.fit.log_parameters import fit_gpytorch_mll_in_logarithms
 from botorch_sparse.models.inducing_points import BYTES, MOST_EXACT, InducingSet
 from botorch_sparse.models.tasks import TaskNoise
 from botorch_sparse.models.training_data import raw_inputs
@@ -41,10 +40,6 @@ from botorch_sparse.models.training_data import raw_inputs
 FIRST_ROWS = 1500
 # Matrices of all rows that an evaluation with its gradient has at once.
 NUM_MATRICES = 8
-# What a step of L-BFGS gains for each observation that is worth another one: on
-# sixteen test functions with 700 points, 3 evaluations of 20 less than by SciPy's, and
-# log densities of new observations within 0.001.
-GAIN = 1e-5
 # A slope below which a fit of all rows begins where it is. On four functions it was at
 # most 0.08 after a fit and a quarter more rows, and 0.15 or more at the first fit.
 NEAR = 0.1
@@ -68,8 +63,7 @@ def fit_exact(
     """Fit some random rows; all data then have inducing points under it."""
     model = mll.model
     if model._aug_batch_shape.numel() == 1:
-        own = with_optimizer(options, fit_gpytorch_mll_in_logarithms)
-        options = options if own is options else _with_tolerance(own)
+        options = in_few_steps(options)
     is_short = num_rows <= FIRST_ROWS or _slope(mll, num_rows) < NEAR
     sizes = [num_rows] if is_short else [FIRST_ROWS, num_rows]
     for size in sizes:
@@ -117,13 +111,6 @@ def _slope(mll: MarginalLogLikelihood, num_rows: int) -> float:
         if grad is not None
     ]
     return max((slope.item() for slope in slopes), default=0.0)
-
-
-def _with_tolerance(options: Options) -> Options:
-    """Options that end a fit where its steps gain little, unless they say when."""
-    kwargs = options.get("optimizer_kwargs") or {}
-    own = {"ftol": GAIN, **(kwargs.get("options") or {})}
-    return {**options, "optimizer_kwargs": {**kwargs, "options": own}}
 
 
 def on_random_rows(mll: MarginalLogLikelihood, num_rows: int) -> MarginalLogLikelihood:

@@ -22,9 +22,11 @@ from botorch_sparse.strategies.core.strategy import Strategy
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.costs import Costs
 from botorch_sparse.strategies.data.domain import (
+    BoxDomain,
     Domain,
     TableDomain,
     domain_of,
+    draw_seed,
     require_whole,
 )
 from botorch_sparse.strategies.data.feedback import read_points
@@ -49,6 +51,8 @@ from botorch_sparse.strategies.surrogates.table_posterior import (
 MAX_BATCH_SIZE = 10_000
 # Points of a table that are all inducing points, where the kernel is inferred.
 EXACT_ON_TABLES = 100
+# Points of a box that earlier campaigns choose the first ones from.
+NUM_DRAWN = 1000
 
 S = TypeVar("S", bound=Any)
 V = TypeVar("V")
@@ -114,10 +118,9 @@ class ModelStrategy(Strategy, Generic[S]):
       and are announced. It is for feedback some of which may be wrong. In a run that
       stays at the top of a hill the first values lie apart as well. No theorem covers
       it.
-    - `related`: Earlier campaigns with the same columns, where the kernel is inferred
-      and candidates are a table: pairs of points and values, such as `[(X, Y)]`. What
-      they share with this one is inferred; see `surrogates/related.py`. Each is fitted
-      once, at O(n m^2).
+    - `related`: Earlier campaigns with the same columns, where the kernel is inferred:
+      pairs of points and values, such as `[(X, Y)]`. What they share with this one is
+      inferred; see `surrogates/related.py`. Each is fitted once, at O(n m^2).
     - `optimizer_options`: On a continuous domain, for `optimize_acqf`: `num_restarts`,
       `raw_samples`, `options`, ...
 
@@ -148,6 +151,9 @@ class ModelStrategy(Strategy, Generic[S]):
         outcomes: See `Strategy`. Each has a posterior of its own.
         seed: Seed of the strategy's generator.
         **domain: `bounds` and constraints; see `Strategy`.
+
+    Attributes:
+        is_related: Whether earlier campaigns say something of an objective.
     """
 
     shares_tables: ClassVar[bool] = True
@@ -198,6 +204,8 @@ class ModelStrategy(Strategy, Generic[S]):
             )
             for (kernel, noise), each in zip(pairs, campaigns, strict=True)
         ]
+        objectives = self.record.outcomes.objectives
+        self.is_related = any(campaigns) and any(campaigns[i] for i in objectives)
         self.unique = place.is_unique(unique, is_known=covar_module is not None)
         self.settings = settings[0]
         self.initial_design = check_design(initial_design, self.domain)
@@ -294,14 +302,19 @@ class ModelStrategy(Strategy, Generic[S]):
     def _initial_points(self, num: int) -> list[int]:
         """Points before the posterior is asked.
 
-        With earlier campaigns every other one is among the rows that these find best.
+        With earlier campaigns every other one is among the rows that these find best,
+        or on a box among `NUM_DRAWN` points.
         """
         record, domain, g = self.record, self.domain, self.generator
         excluded, promising = self.excluded_points, list[int]()
-        if (score := self.related_score()) is not None:
-            start = record.num_evaluations + len(self._trials)
-            share = (start + num + 1) // 2 - (start + 1) // 2
-            promising = promising_rows(score, share, g, excluded)
+        start = record.num_evaluations + len(self._trials)
+        share = (start + num + 1) // 2 - (start + 1) // 2
+        if self.is_related and isinstance(domain, BoxDomain):
+            X = domain.box.sample(NUM_DRAWN, draw_seed(g))
+            rows = promising_rows(self.related_score(X), share, g, ())
+            promising = [record.add_point(x) for x in X[rows]]
+        elif self.is_related:
+            promising = promising_rows(self.related_score(), share, g, excluded)
             excluded = {*excluded, *promising}
         num -= len(promising)
         if self.initial_design == "random" or not isinstance(domain, TableDomain):
@@ -311,21 +324,20 @@ class ModelStrategy(Strategy, Generic[S]):
         known = torch.cat([known, domain.rows(drawn)])
         return promising + spread_rows(domain, num, g, excluded, known)
 
-    def related_score(self) -> Tensor | None:
-        """What `related` campaigns say of the rows of a table; None without any.
+    def related_score(self, X: Tensor | None = None) -> Tensor:
+        """What `related` campaigns say of `k x d` points, or of the rows of a table.
 
         Returns:
-            `A` sums of their means in standard deviations, over all objectives and in
-            the sign that is maximized.
+            `k` sums of their means in standard deviations, over all objectives and in
+            the sign that is maximized; zeros where nothing is related.
         """
-        if not self.domain.num_rows:
-            return None
-        scores = [
-            part.source.related_means(part.view.pool.X).sum(-1)
+        sources = [
+            (part.source, part.view.pool.X if X is None else part.source.inputs(X))
             for i, part in enumerate(self.surrogate.parts)
-            if i in self.record.outcomes.objectives and part.source.campaigns
+            if i in self.record.outcomes.objectives
         ]
-        return torch.stack(scores).sum(0) if scores else None
+        means = [source.related_means(inputs).sum(-1) for source, inputs in sources]
+        return torch.stack(means).sum(0)
 
     def _largest_batch(self) -> int:
         """Points of a batch at most, those drawn at the start included."""

@@ -169,9 +169,9 @@ def _campaign(table: CandidateTable, results: Results) -> tuple[Tensor, Tensor]:
 
 def promising(strategy: Learner) -> Collection[int]:
     """The twentieth of the rows that earlier campaigns find best; none without them."""
-    score = strategy.related_score()
-    if score is None:
+    if not strategy.is_related:
         return ()
+    score = strategy.related_score()
     num = max(1, len(score) // initial_design.PROMISING)
     return {*score.topk(num).indices.tolist()}
 

@@ -13,9 +13,9 @@ import torch
 from botorch.exceptions import (
     BotorchTensorDimensionError,
     InputDataError,
-    UnsupportedError,
 )
 from botorch.exceptions.warnings import InputDataWarning
+from botorch.sampling.pathwise import draw_matheron_paths, gen_kernel_features
 from gpytorch.kernels import RBFKernel
 from torch import Tensor
 
@@ -304,7 +304,99 @@ def test_what_it_does_not_take(given: dict[str, Any], words: str) -> None:
         ThompsonSampling(X, **given)
 
 
-def test_boxes_name_the_model_to_take() -> None:
-    bounds, related = [[0.0] * 3, [1.0] * 3], [(OLD, OLD[:, 0])]
-    with pytest.raises(UnsupportedError, match="SparseMultiTaskGP"):
-        ThompsonSampling(bounds=bounds, related=related)
+BOUNDS = [[0.0] * 3, [1.0] * 3]
+
+
+@pytest.mark.parametrize("kind", [BBKB, ThompsonSampling])
+def test_boxes_begin_where_it_was_good(kind: Callable[..., Strategy]) -> None:
+    """The best value 1.3, after four first points and eight more; 1.1 without."""
+    related = [(OLD, 100.0 - 3.0 * objective(OLD))]
+    strategy = kind(bounds=BOUNDS, related=related, num_initial=4, seed=0)
+    for _ in range(3):
+        batch = strategy.ask(4)
+        strategy.tell(batch, objective(batch.X))
+    assert strategy.history.Y.max() > 1.25
+
+
+def boxed() -> tuple[Any, Tensor, Tensor]:
+    """A strategy on a box that has learned twenty values, and these."""
+    strategy = ThompsonSampling(
+        bounds=BOUNDS, related=[(OLD, objective(OLD)), (OLD, OLD[:, 0])], seed=0
+    )
+    Y = 5.0 - 2.0 * objective(X[:20])
+    strategy.tell(X[:20], Y)
+    strategy.learn()
+    return strategy, X[:20], Y
+
+
+def test_the_model_of_a_box_is_the_autoregressive_one() -> None:
+    """Its mean, deviation and gradient by dense formulas of the campaigns' means."""
+    strategy, told, Y = boxed()
+    source, prior = strategy.surrogate.source, strategy.surrogate.view.prior
+    first, *others = prior.covar_module.kernels
+    ell, s = first.base_kernel.lengthscale.squeeze(0), first.outputscale
+    mu = [model.nystrom_posterior().mean for model in source.campaigns]
+
+    def k(A: Tensor, B: Tensor) -> Tensor:
+        squares = ((A / ell).unsqueeze(-2) - (B / ell).unsqueeze(-3)).square().sum(-1)
+        shared = (
+            v.outputscale * m(A).outer(m(B)) for v, m in zip(others, mu, strict=True)
+        )
+        return s * (-0.5 * squares).exp() + sum(shared)
+
+    constant = strategy.model.mean_module.constant.detach()
+    inverse = (k(told, told) + prior.lam * torch.eye(20).double()).inverse()
+    y, Z = (Y - Y.mean()) / Y.std(), X[100:140].clone().requires_grad_(True)
+    cross = k(Z, told)
+    mean = constant + cross @ inverse @ (y - constant)
+    variance = k(Z, Z).diagonal() - (cross @ inverse * cross).sum(-1)
+    posterior = strategy.model.posterior(Z)
+    close = torch.testing.assert_close
+    for ours, dense in (
+        (posterior.mean.squeeze(-1), Y.mean() + Y.std() * mean),
+        (posterior.variance.squeeze(-1), Y.var() * variance),
+    ):
+        close(ours, dense, rtol=1e-4, atol=1e-5)
+        grads = (
+            torch.autograd.grad(f.sum(), Z, retain_graph=True)[0] for f in (ours, dense)
+        )
+        close(*grads, rtol=1e-3, atol=1e-3)
+
+
+def test_paths_on_a_box_have_the_moments_of_its_posterior() -> None:
+    """Each of 40 means and variances by 2,000 paths, within five standard errors."""
+    strategy, *_ = boxed()
+    Z, num = X[100:140], 2000
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        paths = draw_matheron_paths(strategy.model, torch.Size([num]))
+    with torch.no_grad():
+        values, posterior = paths(Z), strategy.model.posterior(Z)
+    mean, variance = posterior.mean.squeeze(-1), posterior.variance.squeeze(-1)
+    assert ((values.mean(0) - mean).abs() < 5 * (variance / num).sqrt()).all()
+    # The random features' own error comes on top of the draws'.
+    assert ((values.var(0) / variance - 1).abs() < 5 * (2 / num) ** 0.5 + 0.1).all()
+
+
+def test_features_of_the_kernel_are_those_of_its_parts() -> None:
+    kernel = related_kernel(2, 5).double().requires_grad_(False)
+    Z = torch.rand(30, 5, generator=torch.Generator().manual_seed(3)).double()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        features = gen_kernel_features(kernel, num_inputs=5, num_outputs=2**14)
+    F = features(Z)
+    assert features.num_outputs == F.shape[-1] == 2**14 + 2
+    assert torch.allclose(F @ F.mT, kernel(Z).to_dense(), atol=0.02)
+
+
+def test_a_run_on_a_box_goes_on_from_its_state() -> None:
+    whole, *_ = boxed()
+    first = whole.ask(2)
+    other = ThompsonSampling(
+        bounds=BOUNDS, related=[(OLD, objective(OLD)), (OLD, OLD[:, 0])], seed=0
+    )
+    other.load_state_dict(whole.state_dict())
+    for strategy in (whole, other):
+        strategy.tell(first, objective(first.X))
+    assert torch.equal(whole.ask(2).X, other.ask(2).X)
+    assert torch.equal(copy.deepcopy(whole).ask(2).X, whole.ask(2).X)

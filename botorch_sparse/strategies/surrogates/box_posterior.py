@@ -103,6 +103,7 @@ class BoxPosterior(DomainPosterior):
             record.points(values.point[chosen]).double(),
             prior.hyperparameters,
             prior.lengthscale_factor,
+            of_points=True,
         )
         if isinstance(record, RobustEvaluations):
             extra = (1 / record.weight - 1).to(model.train_targets)

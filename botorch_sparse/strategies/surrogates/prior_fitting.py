@@ -13,6 +13,7 @@ from botorch.exceptions import InputDataError, ModelFittingError
 from botorch.exceptions.warnings import InputDataWarning
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
+from botorch.models.transforms.input import ChainedInputTransform
 from botorch.models.utils.gpytorch_modules import (
     MIN_INFERRED_NOISE_LEVEL,
     get_covar_module_with_dim_scaled_prior,
@@ -52,8 +53,9 @@ from botorch_sparse.strategies.surrogates.prior import (
 )
 from botorch_sparse.strategies.surrogates.related import (
     RelatedData,
-    campaign_mean,
+    RelatedMeans,
     related_kernel,
+    with_means,
 )
 
 # Hyperparameters are fitted by the exact likelihood of at most so many points.
@@ -185,8 +187,7 @@ class PriorSource:
         Z = (X - self.bounds[0]) / self._span
         if not self.campaigns:
             return Z
-        means = [campaign_mean(model, Z) for model in self.campaigns]
-        return torch.cat([Z, torch.stack(means, dim=-1)], dim=-1)
+        return with_means(self.campaigns, Z)
 
     def _campaign(self, data: RelatedData) -> SparseSingleTaskGP:
         """A model of the standardized values of an earlier campaign, fitted to it."""
@@ -207,9 +208,14 @@ class PriorSource:
         """What each earlier campaign says of `n` inputs, `n x t`."""
         return inputs[..., inputs.shape[-1] - len(self.campaigns) :]
 
-    def _model_rows(self, X: Tensor) -> Tensor:
-        """Points as a model takes them, which scales features itself."""
-        return self.inputs(X) if self.campaigns else self.features(X)
+    def _model_rows(self, X: Tensor, *, of_points: bool = False) -> Tensor:
+        """Points as a model takes them, which scales features itself.
+
+        A model of points has what campaigns say of them from its own transform, at each
+        evaluation; for fits they are inputs.
+        """
+        is_inputs = bool(self.campaigns) and not of_points
+        return self.inputs(X) if is_inputs else self.features(X)
 
     def require_columns(self, domain: Domain) -> None:
         """Refuse a table in which columns vary that are left out."""
@@ -387,34 +393,50 @@ class PriorSource:
         inducing_points: Tensor,
         hyperparameters: Hyperparameters | None,
         lengthscale_factor: float = 1.0,
+        *,
+        of_points: bool = False,
     ) -> SparseSingleTaskGP:
-        """A model, in eval mode, of evaluations at some places in the record."""
-        X = self._model_rows(record.points(record.point[evaluations]))
+        """A model, in eval mode, of evaluations at some places in the record.
+
+        It takes points of a box where it is `of_points`, else what `_model_rows` makes.
+        """
+        points = record.points(record.point[evaluations])
+        X = self._model_rows(points, of_points=of_points)
         Y = record.values[evaluations].to(X.device)
-        model = self._model(X, Y.unsqueeze(-1), inducing_points)
+        model = self._model(X, Y.unsqueeze(-1), inducing_points, of_points=of_points)
         _adapt(model, hyperparameters, lengthscale_factor)
         if not self.is_inferred and self.settings.mean_module is None:
             model.mean_module = _constant(model, X, Y.to(X), inducing_points)
         return model.eval()
 
-    def _model(self, X: Tensor, Y: Tensor, S: Tensor) -> SparseSingleTaskGP:
+    def _model(
+        self, X: Tensor, Y: Tensor, S: Tensor, *, of_points: bool = False
+    ) -> SparseSingleTaskGP:
         """A model with the initial hyperparameters."""
+        modules = self.modules(X, Y, of_points=of_points)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", category=InputDataWarning)
-            return SparseSingleTaskGP(X, Y, inducing_points=S, **self.modules(X, Y))
+            return SparseSingleTaskGP(X, Y, inducing_points=S, **modules)
 
-    def modules(self, X: Tensor, Y: Tensor) -> dict[str, Any]:
+    def modules(
+        self, X: Tensor, Y: Tensor, *, of_points: bool = False
+    ) -> dict[str, Any]:
         """Parts of a model of `n x d` inputs and `n x 1` outcomes, but for these."""
         kernel, lam, dim = self.settings.covar_module, self.settings.lam, X.shape[-1]
+        dim += len(self.campaigns) * of_points
         if kernel is None or lam is None:
             likelihood = inferred_likelihood(self.min_noise).to(X)
             inferred: dict[str, Any] = {"likelihood": likelihood}
             if self.inferred_kernel is not None:
                 inferred["covar_module"] = self.inferred_kernel(dim).to(X)
-            if not self.campaigns:
-                bounds = self.bounds
-                scaled = Normalize(dim, bounds=bounds, learn_bounds=False)
+            if of_points or not self.campaigns:
+                d, bounds = self.bounds.shape[-1], self.bounds
+                scaled = Normalize(d, bounds=bounds, learn_bounds=False)
                 inferred["input_transform"] = scaled
+            if of_points and self.campaigns:
+                means = RelatedMeans(self.campaigns)
+                both = ChainedInputTransform(scaled=scaled, means=means)
+                inferred["input_transform"] = both
             return inferred | {"outcome_transform": standardize(Y)}
         constraint = GreaterThan(self.min_noise)
         likelihood = GaussianLikelihood(noise_constraint=constraint).to(X)

@@ -13,7 +13,8 @@ with :math:`\rho_j \sim N(0, v_j)`. The data of the new campaign decide on all
 BoTorch's lengthscales and noise. That the mean stands for the earlier campaign's
 function is the recursive form of [LeGratietGarnier2014]_, without its variance: far
 from all earlier points the mean is constant, but near few or noisy ones it counts as if
-it were known. However much is related, a batch costs what it costs without.
+it were known. On a table a batch costs what it costs without, however much is related;
+on a box each evaluation of the model asks all campaigns, at O(m^2).
 
 References:
     .. [KennedyOHagan2000]
@@ -26,7 +27,7 @@ References:
 """
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -37,10 +38,17 @@ from botorch.exceptions import (
     InputDataError,
     UnsupportedError,
 )
+from botorch.models.transforms.input import InputTransform
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
+from botorch.sampling.pathwise.features.generators import (
+    GenKernelFeatures,
+    gen_kernel_features,
+)
+from botorch.sampling.pathwise.features.maps import FeatureMap, KernelFeatureMap
+from botorch.sampling.pathwise.utils import FeatureSelector
 from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from gpytorch.priors import LogNormalPrior
-from torch import Tensor
+from torch import Size, Tensor
 from typing_extensions import override
 
 from botorch_sparse.argument_checks import check_finite, check_kind
@@ -89,13 +97,13 @@ def read_related(
         BotorchTensorDimensionError: If points have another width.
         InputDataError: If something else comes, or points are not finite, or values
             infinite, or too few differ.
-        UnsupportedError: If the domain is no whole table of numbers and categories.
+        UnsupportedError: If the domain is a table of molecules, or that ranks share.
     """
     if related is None:
         return [()] * len(outcomes)
     need = "pairs of points and values, such as [(X, Y)]"
     check_kind("related", related, Iterable, need)
-    _require_table(domain)
+    _require_room(domain)
     campaigns = list[tuple[Tensor, Tensor]]()
     for place, pair in enumerate(related):
         if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -153,28 +161,52 @@ def _values_of(
     return X, Y
 
 
-def _require_table(domain: Domain) -> None:
+def _require_room(domain: Domain) -> None:
     """Refuse what has no room for more features."""
-    if not isinstance(domain, TableDomain):
-        raise UnsupportedError(
-            "Got related with bounds; need a table of candidates. On a continuous "
-            "domain take SparseMultiTaskGP with an acquisition function of BoTorch."
-        )
-    if domain.ranks.size > 1 or domain.fingerprints:
+    if isinstance(domain, TableDomain) and (
+        domain.ranks.size > 1 or domain.fingerprints
+    ):
         raise UnsupportedError(
             "Got related with a table that ranks share, or with molecules; need a "
-            "whole table of numbers and categories."
+            "whole table of numbers and categories, or a box."
         )
 
 
-@torch.no_grad()
 def campaign_mean(model: SparseSingleTaskGP, X: Tensor) -> Tensor:
-    """What a fitted model of an earlier campaign says of `n x d` inputs, `n`.
+    """What a fitted model of an earlier campaign says of `... x d` inputs, `...`.
 
-    In standard deviations of the campaign's values. Cost: O(n m^2).
+    In standard deviations of the campaign's values. Gradients are of the inputs alone.
+    Cost: O(n m^2) for `n` inputs.
     """
-    posterior = model.nystrom_posterior()
-    return torch.cat([posterior.mean(part) for part in X.split(CHUNK)])
+    posterior, rows = model.nystrom_posterior(), X.reshape(-1, X.shape[-1])
+    means = [posterior.mean(part) for part in rows.split(CHUNK)]
+    return torch.cat(means).view(X.shape[:-1])
+
+
+def with_means(campaigns: Sequence[SparseSingleTaskGP], X: Tensor) -> Tensor:
+    """Inputs with what each campaign says of them, `... x (d + t)`."""
+    means = [campaign_mean(model, X) for model in campaigns]
+    return torch.cat([X, torch.stack(means, dim=-1)], dim=-1)
+
+
+class RelatedMeans(InputTransform):
+    """Appends what each campaign says of inputs in [0, 1].
+
+    Args:
+        campaigns: Their models, whose hyperparameters are none of a model with this
+            transform.
+    """
+
+    transform_on_train = transform_on_eval = transform_on_fantasize = True
+    is_one_to_many = False
+
+    def __init__(self, campaigns: Sequence[SparseSingleTaskGP]) -> None:
+        super().__init__()
+        self.campaigns = tuple(campaigns)
+
+    @override
+    def transform(self, X: Tensor) -> Tensor:
+        return with_means(self.campaigns, X)
 
 
 class ProductKernel(Kernel):
@@ -187,6 +219,10 @@ class ProductKernel(Kernel):
         return (x1 * x2).sum(-1) if diag else x1 @ x2.mT
 
 
+class RelatedKernel(AdditiveKernel):
+    """A sum of kernels, of which BoTorch draws sample paths by all their features."""
+
+
 def related_kernel(num: int, dim: int) -> Kernel:
     """The kernel of `dim` inputs, of which the last `num` are means of campaigns."""
     own = [*range(dim - num)]
@@ -195,4 +231,52 @@ def related_kernel(num: int, dim: int) -> Kernel:
     scaled = [ScaleKernel(k, outputscale_prior=LogNormalPrior(0.0, 1.0)) for k in parts]
     for kernel in scaled:
         kernel.outputscale = 1.0
-    return AdditiveKernel(*scaled)
+    return RelatedKernel(*scaled)
+
+
+class JoinedFeatures(FeatureMap):
+    """Features of several maps, side by side: those of a sum of kernels."""
+
+    def __init__(self, maps: list[FeatureMap]) -> None:
+        super().__init__()
+        self.maps = torch.nn.ModuleList(maps)
+        self.input_transform = self.output_transform = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features at `... x q x d` points, `... x q x f`."""
+        return torch.cat([each(x) for each in self.maps], dim=-1)
+
+    @property
+    def num_outputs(self) -> int:  # type: ignore[override]
+        """The number `f` of features."""
+        return sum(each.num_outputs for each in self.maps)  # type: ignore[misc]
+
+    @property
+    def batch_shape(self) -> Size:  # type: ignore[override]
+        """None: the kernel has no batches."""
+        return Size()
+
+
+@GenKernelFeatures.register(RelatedKernel)
+def _of_sum(
+    kernel: RelatedKernel, *, num_inputs: int, num_outputs: int
+) -> JoinedFeatures:
+    return JoinedFeatures(
+        [
+            gen_kernel_features(part, num_inputs=num_inputs, num_outputs=num_outputs)
+            for part in kernel.kernels
+        ]
+    )
+
+
+@GenKernelFeatures.register(ProductKernel)
+def _of_product(
+    kernel: ProductKernel, *, num_inputs: int, num_outputs: int
+) -> KernelFeatureMap:
+    dims = kernel.active_dims
+    return KernelFeatureMap(
+        kernel,
+        torch.eye(len(dims), dtype=torch.double, device=dims.device),
+        input_transform=FeatureSelector(indices=dims),
+        output_transform=torch.nn.Identity(),  # a scale is applied after it
+    )

@@ -31,6 +31,7 @@ from botorch_sparse.strategies.data.domain import (
 )
 from botorch_sparse.strategies.data.feedback import read_points
 from botorch_sparse.strategies.data.initial_design import (
+    PROMISING,
     check_design,
     promising_rows,
     spread_rows,
@@ -311,10 +312,10 @@ class ModelStrategy(Strategy, Generic[S]):
         share = (start + num + 1) // 2 - (start + 1) // 2
         if self.is_related and isinstance(domain, BoxDomain):
             X = domain.box.sample(NUM_DRAWN, draw_seed(g))
-            rows = promising_rows(self.related_score(X), share, g, ())
+            rows = promising_rows(self._related_score(X), share, g, ())
             promising = [record.add_point(x) for x in X[rows]]
         elif self.is_related:
-            promising = promising_rows(self.related_score(), share, g, excluded)
+            promising = promising_rows(self._related_score(), share, g, excluded)
             excluded = {*excluded, *promising}
         num -= len(promising)
         if self.initial_design == "random" or not isinstance(domain, TableDomain):
@@ -324,7 +325,19 @@ class ModelStrategy(Strategy, Generic[S]):
         known = torch.cat([known, domain.rows(drawn)])
         return promising + spread_rows(domain, num, g, excluded, known)
 
-    def related_score(self, X: Tensor | None = None) -> Tensor:
+    @property
+    def promising(self) -> Collection[int]:
+        """The rows of a table that `related` campaigns find best, one in twenty.
+
+        Every other one of the first points is among them. None where nothing is
+        related.
+        """
+        if not (self.is_related and self.domain.num_rows):
+            return ()
+        score = self._related_score()
+        return {*score.topk(max(1, len(score) // PROMISING)).indices.tolist()}
+
+    def _related_score(self, X: Tensor | None = None) -> Tensor:
         """What `related` campaigns say of `k x d` points, or of the rows of a table.
 
         Returns:

@@ -18,7 +18,6 @@ from botorch_sparse.command_line.csv_cells import (
     marks_hint,
     number,
 )
-from botorch_sparse.strategies.surrogates.related import FEWEST_RELATED
 from botorch_sparse.suggest.candidate_pool import (
     Matrix,
     Pool,
@@ -253,22 +252,7 @@ def read_related(paths: Sequence[Path], pool: Pool) -> list[Results]:
         points = [every.points[place] for place in known]
         values = [every.point_values[place] for place in known]
         campaigns.append(replace(every, points=points, point_values=values))
-        _check_campaign(campaigns[-1], pool)
     return campaigns
-
-
-def _check_campaign(results: Results, pool: Pool) -> None:
-    """Check that the values of a campaign say something."""
-    every = zip(*results.values, *results.point_values, strict=True)
-    different = [len({y for y in column if not math.isnan(y)}) for column in every]
-    few = [num for num in different if 0 < num < FEWEST_RELATED]
-    if few or not any(different):
-        columns = short_list(pool.outcome_columns)
-        raise InputDataError(
-            f"{results.name}, as --related: {min(few, default=0)} different values of "
-            f"{columns} in rows whose categories a candidate has; need at least "
-            f"{FEWEST_RELATED}. Leave the file out."
-        )
 
 
 def _measurements(

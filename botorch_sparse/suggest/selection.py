@@ -8,7 +8,7 @@ import csv
 import io
 import sys
 from argparse import Namespace
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,6 @@ from botorch_sparse.strategies import (
     Objective,
     ThompsonSampling,
 )
-from botorch_sparse.strategies.data import initial_design
 from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.learned_columns import Learner
 from botorch_sparse.suggest.outcome_options import Outcome, column_names
@@ -94,7 +93,7 @@ def choose(
     rows, num_drawn = propose(strategy, options.batch, first)
     if not len(results):
         drawn = FIRST if options.design == "random" else SPREAD
-        good = promising(strategy)
+        good = strategy.promising
         reasons = [PROMISING if row in good else drawn for row in rows]
         return Selection(rows, [(*blank, reason) for reason in reasons])
     explained = explain(strategy, pool, results, rows, num_drawn)
@@ -125,7 +124,7 @@ def rebuild(
             f"{pool.text.name}: no feature differs between the rows, so that there is "
             "nothing to choose by; is one left out, or missing?"
         )
-    with _naming(pool.text.name):
+    with _naming(", ".join([pool.text.name, *(each.name for each in related)])):
         name = strategy_name(options.strategy, pool.outcomes)
         strategy = STRATEGIES[name](
             table,
@@ -165,15 +164,6 @@ def _campaign(table: CandidateTable, results: Results) -> tuple[Tensor, Tensor]:
         X = torch.cat([X, table.encode(columns)])
     values = [*results.values, *results.point_values]
     return X, torch.tensor(values, dtype=torch.float64)
-
-
-def promising(strategy: Learner) -> Collection[int]:
-    """The twentieth of the rows that earlier campaigns find best; none without them."""
-    if not strategy.is_related:
-        return ()
-    score = strategy.related_score()
-    num = max(1, len(score) // initial_design.PROMISING)
-    return {*score.topk(num).indices.tolist()}
 
 
 @contextmanager

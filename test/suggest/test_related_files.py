@@ -65,7 +65,10 @@ def test_what_says_nothing_is_left_out(lab: Laboratory) -> None:
     ("table", "words"),
     [
         (None, "There is no file .* for --related; check its name"),
-        ("id,loss|c1,1|c2,1|", "1 different values of 'loss'.*need at least 3"),
+        (
+            "id,loss|c1,1|c2,1|",
+            "old.csv: In related.0.: Got 1 different values",
+        ),
         ("id,loss|z1,1|z2,2|", "z1"),
         ("id,gain|c1,1|c2,2|c3,3|", "no column 'loss'"),
     ],

@@ -121,7 +121,7 @@ def _fit_freely(
     exact = partial(fit_exact, num_rows=num_rows)
     if num_rows < mll.model.train_targets.shape[-1]:
         kept, *others = keep_best(mll, [bound, exact], options, left_out_density)
-        return LikelihoodGap(likelihood_gap(mll, kept, others, num_rows), num_rows)
+        return likelihood_gap(mll, kept, others, num_rows)
     try:
         exact(mll, options).give(mll)
         return LikelihoodGap(0.0, num_rows)

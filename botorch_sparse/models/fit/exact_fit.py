@@ -14,7 +14,7 @@ the optimum of 500 rows can lie in another basin, with ten times the noise, than
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from math import isqrt
+from math import inf, isqrt
 
 import torch
 from botorch.exceptions import ModelFittingError
@@ -25,6 +25,7 @@ from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.models import ExactGP
 
 from botorch_sparse.models.fit.candidate_fits import (
+    NUMERICAL_ERRORS,
     Fitted,
     Options,
     fit_once,
@@ -33,6 +34,7 @@ from botorch_sparse.models.fit.candidate_fits import (
     shuffled_rows,
 )
 from botorch_sparse.models.inducing_points import BYTES, MOST_EXACT, InducingSet
+from botorch_sparse.models.summary import LikelihoodGap
 from botorch_sparse.models.tasks import TaskNoise
 from botorch_sparse.models.training_data import raw_inputs
 
@@ -77,19 +79,25 @@ def fit_exact(
 @torch.no_grad()
 def likelihood_gap(
     mll: MarginalLogLikelihood, kept: Fitted, others: Sequence[Fitted], num_rows: int
-) -> float:
+) -> LikelihoodGap | None:
     """How much larger the exact likelihood of random rows is at others' values.
 
-    For each row, at least zero. Cost: O(num_rows^3) for each fit.
+    For each row, at least zero. None where it can't be had for what was kept, whose
+    kernel matrix has no factor; others of which that is so say nothing. Cost:
+    O(num_rows^3) for each fit.
     """
     if not others:
-        return 0.0
+        return LikelihoodGap(0.0, num_rows)
     part, losses = _exact_part(mll, num_rows), list[float]()
     for fitted in [kept, *others]:
         for name, parameter in part.named_parameters():
             parameter.copy_(fitted.hyperparameters[name])
-        losses.append(float(loss_of(part).mean()))
-    return losses[0] - min(losses)
+        try:
+            losses.append(float(loss_of(part).mean()))
+        except NUMERICAL_ERRORS:
+            losses.append(inf)
+    gap = losses[0] - min(losses)
+    return None if losses[0] == inf else LikelihoodGap(gap, num_rows)
 
 
 def _exact_part(mll: MarginalLogLikelihood, num_rows: int) -> MarginalLogLikelihood:

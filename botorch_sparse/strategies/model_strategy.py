@@ -31,7 +31,6 @@ from botorch_sparse.strategies.data.domain import (
 )
 from botorch_sparse.strategies.data.feedback import read_points
 from botorch_sparse.strategies.data.initial_design import (
-    PROMISING,
     check_design,
     promising_rows,
     spread_rows,
@@ -53,7 +52,7 @@ MAX_BATCH_SIZE = 10_000
 # Points of a table that are all inducing points, where the kernel is inferred.
 EXACT_ON_TABLES = 100
 # Points of a box that earlier campaigns choose the first ones from.
-NUM_DRAWN = 1000
+NUM_DRAWN = 256
 
 S = TypeVar("S", bound=Any)
 V = TypeVar("V")
@@ -155,6 +154,8 @@ class ModelStrategy(Strategy, Generic[S]):
 
     Attributes:
         is_related: Whether earlier campaigns say something of an objective.
+        promising: Numbers of the first points that earlier campaigns have chosen, since
+            the strategy was made or loaded.
     """
 
     shares_tables: ClassVar[bool] = True
@@ -207,6 +208,7 @@ class ModelStrategy(Strategy, Generic[S]):
         ]
         objectives = self.record.outcomes.objectives
         self.is_related = any(campaigns) and any(campaigns[i] for i in objectives)
+        self.promising = frozenset[int]()
         self.unique = place.is_unique(unique, is_known=covar_module is not None)
         self.settings = settings[0]
         self.initial_design = check_design(initial_design, self.domain)
@@ -310,13 +312,16 @@ class ModelStrategy(Strategy, Generic[S]):
         excluded, promising = self.excluded_points, list[int]()
         start = record.num_evaluations + len(self._trials)
         share = (start + num + 1) // 2 - (start + 1) // 2
-        if self.is_related and isinstance(domain, BoxDomain):
+        if not self.is_related or not share:
+            pass
+        elif isinstance(domain, BoxDomain):
             X = domain.box.sample(NUM_DRAWN, draw_seed(g))
             rows = promising_rows(self._related_score(X), share, g, ())
             promising = [record.add_point(x) for x in X[rows]]
-        elif self.is_related:
+        else:
             promising = promising_rows(self._related_score(), share, g, excluded)
             excluded = {*excluded, *promising}
+        self.promising |= {*promising}
         num -= len(promising)
         if self.initial_design == "random" or not isinstance(domain, TableDomain):
             return promising + domain.sample(num, g, record.add_point, excluded)
@@ -324,18 +329,6 @@ class ModelStrategy(Strategy, Generic[S]):
         drawn = torch.tensor(promising, dtype=torch.long, device=domain.device)
         known = torch.cat([known, domain.rows(drawn)])
         return promising + spread_rows(domain, num, g, excluded, known)
-
-    @property
-    def promising(self) -> Collection[int]:
-        """The rows of a table that `related` campaigns find best, one in twenty.
-
-        Every other one of the first points is among them. None where nothing is
-        related.
-        """
-        if not (self.is_related and self.domain.num_rows):
-            return ()
-        score = self._related_score()
-        return {*score.topk(max(1, len(score) // PROMISING)).indices.tolist()}
 
     def _related_score(self, X: Tensor | None = None) -> Tensor:
         """What `related` campaigns say of `k x d` points, or of the rows of a table.

@@ -176,7 +176,7 @@ def read_results(
     waiting: Collection[int] = (),
     ignored: Collection[str] = (),
     option: str = "--results",
-    prefers_features: bool = False,
+    is_related: bool = False,
 ) -> Results:
     """The measurements so far; none if no file is named, or only empty ones.
 
@@ -184,8 +184,9 @@ def read_results(
     if it has no value. Else rows without a value have not been measured yet, where they
     are in the file of the `candidates`, were proposed before (`waiting`), have a value
     elsewhere, or are not in the pool. A row with some of several outcomes was measured;
-    the others may come later. A file that has all features may have keys of its own, if
-    it `prefers_features`.
+    the others may come later. A file that `is_related` is of another campaign: where it
+    has all features none of its results is of a row, and of several outcomes it may
+    lack some.
 
     Raises:
         InputDataError: If a file is not there, or none of it can be used.
@@ -212,8 +213,8 @@ def read_results(
             may_be_dates=pool.text.dates.__contains__,
             may_have_commas=numbers.__contains__,
         )
-        if prefers_features and pool.features.keys() <= text.columns.keys():
-            pool = replace(pool, key=None)
+        if is_related:
+            text = _with_empty_outcomes(text, pool)
         check_units(text, [pool.text, *texts], [*pool.features, *pool.outcome_columns])
         if pool.key is not None:
             check_renamed(text, pool, ignored)
@@ -222,7 +223,10 @@ def read_results(
         texts.append(text)
         if texts[-1].columns:
             is_one_file = candidates is not None and path.samefile(candidates)
-            given += _measurements(texts[-1], pool, is_one_file, skip_empty)
+            is_apart = is_related and pool.features.keys() <= text.columns.keys()
+            given += _measurements(
+                texts[-1], pool, is_one_file, skip_empty, is_apart=is_apart
+            )
     check_units_in_all(texts, pool.outcome_columns)
     check_points_beside_commas([(pool.text, of_pool), *((x, numbers) for x in texts)])
     told = _with_values(given, pool, waiting)
@@ -233,7 +237,7 @@ def read_results(
 def read_related(paths: Sequence[Path], pool: Pool) -> list[Results]:
     """The results of earlier campaigns, a file each.
 
-    Keys may have been others there: they name rows in a file without the features
+    Keys may have been others there: they name rows in a file without all features
     alone. Measurements without a value say nothing, nor do categories that no candidate
     has: these are left out, and only `told` has them.
 
@@ -245,28 +249,53 @@ def read_related(paths: Sequence[Path], pool: Pool) -> list[Results]:
     campaigns = list[Results]()
     for path in paths:
         every = read_results(
-            [path], pool, skip_empty=True, option="--related", prefers_features=True
+            [path], pool, skip_empty=True, option="--related", is_related=True
         )
         columns = {name: [x[name] for x in every.points] for name in pool.features}
         known, _ = pool.encode(columns, range(len(every.points)))
         points = [every.points[place] for place in known]
         values = [every.point_values[place] for place in known]
-        campaigns.append(replace(every, points=points, point_values=values))
+        campaign = replace(every, points=points, point_values=values)
+        if not len(campaign):
+            why = " whose categories a candidate has" if len(every) else ""
+            raise InputDataError(
+                f"{every.name} has no results{why}, for --related; leave it out."
+            )
+        campaigns.append(campaign)
     return campaigns
 
 
+def _with_empty_outcomes(text: TextTable, pool: Pool) -> TextTable:
+    """A file with empty columns for outcomes that it lacks, if it has some of them."""
+    missing = [name for name in pool.outcome_columns if name not in text.columns]
+    if len(missing) == len(pool.outcomes):
+        return text
+    empty = {name: [""] * len(text) for name in missing}
+    columns = {**text.columns, **empty}
+    return replace(text, columns=columns, typed=text.typed.assign(**empty))
+
+
 def _measurements(
-    text: TextTable, pool: Pool, is_one_file: bool, skip_empty: bool
+    text: TextTable,
+    pool: Pool,
+    is_one_file: bool,
+    skip_empty: bool,
+    *,
+    is_apart: bool = False,
 ) -> list[Measurement]:
-    """The results in a file, which may be the file of the candidates."""
+    """The results in a file, which may be the file of the candidates.
+
+    Those of one that `is_apart` are of no row.
+    """
     for outcome in pool.outcomes:
         text.need([str(outcome.name)], f"the --{kind_of(outcome)}")
         check_marks(text, str(outcome.name))
         check_one_unit(text, str(outcome.name))
     if is_one_file:
         rows = list(range(len(text)))
-    elif pool.key is None:
-        rows = _rows_by_features(text, pool)
+    elif is_apart or pool.key is None:
+        _check_cells(text, pool)
+        rows = [-1] * len(text) if is_apart else _rows_by_features(text, pool)
         used = {*pool.features, *pool.outcome_columns}
         _check_others(text, [name for name in text.columns if name not in used], rows)
     else:
@@ -290,13 +319,17 @@ def _check_others(text: TextTable, columns: list[str], rows: Sequence[int]) -> N
     check_summaries(text, columns, [i for i, row in enumerate(rows) if row < 0])
 
 
-def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
-    """The rows of the pool with the features of the results, to six digits; or -1."""
+def _check_cells(text: TextTable, pool: Pool) -> None:
+    """Check that all features have a value of their kind in each result."""
     for name in pool.features:
         text.need([name], f"which {pool.text.name} has{ignore_hint(name, pool)}")
     for name in pool.features:
         text.texts(name) if name in pool.categories else text.numbers(name)
     check_molecules(text, pool.smiles)
+
+
+def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
+    """The rows of the pool with the features of the results, to six digits; or -1."""
     rows, unknown = [-1] * len(text), []
     fit, points = pool.encode(text.columns, range(len(text)))
     for i, z, row in zip(fit, points, pool.rows_with(points), strict=True):

@@ -134,7 +134,7 @@ def rebuild(
             seed=int(drawn[0]) >> 1,
             num_initial=first_rows(options, results),
             initial_design=options.design,
-            related=[_campaign(table, each) for each in related] or None,
+            related=[campaign(table, each) for each in related] or None,
             **costs_of(options, pool, results),
         )
     known_rows = {*results.rows, *results.failed, *pending}
@@ -150,7 +150,7 @@ def rebuild(
     return strategy
 
 
-def _campaign(table: CandidateTable, results: Results) -> tuple[Tensor, Tensor]:
+def campaign(table: CandidateTable, results: Results) -> tuple[Tensor, Tensor]:
     """Points and values of an earlier campaign, in the encoding of a table."""
     X = table.X[torch.tensor(results.rows, dtype=torch.long)]
     if results.points:
@@ -163,7 +163,7 @@ def _campaign(table: CandidateTable, results: Results) -> tuple[Tensor, Tensor]:
         }
         X = torch.cat([X, table.encode(columns)])
     values = [*results.values, *results.point_values]
-    return X, torch.tensor(values, dtype=torch.float64)
+    return X, torch.tensor(values, dtype=torch.float64).view(len(values), -1)
 
 
 @contextmanager

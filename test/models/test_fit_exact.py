@@ -22,6 +22,7 @@ from botorch_sparse.models.fit import exact_fit
 from botorch_sparse.models.fit.candidate_fits import (
     GAIN,
     Fitted,
+    in_few_steps,
     left_out_density,
     shuffled_rows,
 )
@@ -314,3 +315,33 @@ def test_a_fit_survives_a_likelihood_that_has_no_factor(
         assert model._likelihood_gap is None
     else:
         assert model._likelihood_gap.per_observation == 0.0
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"ftol": GAIN}),
+        ({"maxiter": 9}, {"maxiter": 9, "ftol": GAIN}),
+        ({"gtol": 1e-8}, {"gtol": 1e-8}),
+        ({"ftol": 1e-9, "maxiter": 9}, {"ftol": 1e-9, "maxiter": 9}),
+    ],
+)
+def test_steps_of_little_gain_end_a_fit_unless_the_user_says_when(given, expected):
+    options = in_few_steps({"optimizer_kwargs": {"options": given}})
+    assert options["optimizer_kwargs"]["options"] == expected
+    asked: Any = {"optimizer_kwargs": {"method": "Adam"}}
+    assert in_few_steps(asked) is asked
+
+
+@pytest.mark.parametrize("given", [{}, {"rounds": 1}])
+def test_the_bound_ends_so_by_default(double, is_rival, monkeypatch, given):
+    """Asking for rounds asks for SciPy's criteria."""
+    seen, original = [], rounds.fit_once
+
+    def spied(mll: Any, options: Any) -> None:
+        seen.append((options.get("optimizer_kwargs") or {}).get("options", {}))
+        original(mll, options)
+
+    monkeypatch.setattr(rounds, "fit_once", spied)
+    fit(SparseSingleTaskGP(*rough(520, **double)), **given)
+    assert seen and all(of == ({} if given else {"ftol": GAIN}) for of in seen)

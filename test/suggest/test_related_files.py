@@ -4,11 +4,16 @@ import re
 from typing import Any
 
 import pytest
+import torch
 from laboratory import DOSE, HEAT, SOLVENT, Laboratory, loss, measured
+
+from botorch_sparse.strategies import Objective
 
 pytest.importorskip("pandas")
 
-BEST = sorted(range(30), key=loss)[:3]
+from botorch_sparse.suggest.candidate_pool import read_pool
+from botorch_sparse.suggest.results import read_related
+from botorch_sparse.suggest.selection import campaign
 
 
 def earlier(lab: Laboratory, *more: list[Any], name: str = "old.csv") -> Any:
@@ -21,35 +26,55 @@ def earlier(lab: Laboratory, *more: list[Any], name: str = "old.csv") -> Any:
     return lab.write(name, [head, *rows, *more])
 
 
-def test_the_best_rows_are_found_sooner(lab: Laboratory) -> None:
-    """Also where small values are wanted: the sign is the user's."""
-    lab.write("m.csv", measured(6))
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_next_rows_are_those_that_were_good(lab: Laboratory, sign: int) -> None:
+    """In either direction, in the units of this campaign; other rows without it."""
+    rows = [[f"c{i}", sign * (7 * i % 10)] for i in range(30)]
+    lab.write("m.csv", [["id", "loss"], *rows[:12]])
+    head = ["name", "heat", "solvent", "dose", "lid", "loss"]
+    features = [[HEAT[i], SOLVENT[i % 3], DOSE[i], f"{i % 4}.50"] for i in range(30)]
+    old = [[f"run {i}", *features[i], 40 + 7 * i % 10 / 2] for i in range(30)]
     words = ("--minimize", "--batch", "3", "--results", lab.results)
-    answer = lab(*words, "--related", earlier(lab))
+    best = sorted(range(12, 30), key=lambda i: rows[i][1])[:9]
+    alone = lab(*words)
+    assert len({f"c{i}" for i in best} & {*alone.ids}) < 3
+    answer = lab(*words, "--related", lab.write("old.csv", [head, *old]))
     assert "old.csv: 30 results of an earlier campaign (--related)." in answer.said
-    assert {f"c{row}" for row in BEST} & {*answer.ids}
-    for row in answer.rows:  # in the units of this campaign
-        assert -3 < float(row["predicted_mean"]) < 5
+    assert {*answer.ids} <= {f"c{i}" for i in best}
+    for row in answer.rows:
+        assert abs(float(row["predicted_mean"])) < 12
+
+
+def test_its_points_and_values_are_read(lab: Laboratory) -> None:
+    """Rows by their keys, and points beside the pool by their features."""
+    outcomes = (Objective("loss"), Objective("gain"))
+    pool = read_pool(lab.pool, "id", outcomes)
+    by_key = lab.write("k.csv", "id,loss,gain|c4,1,2|c2,3,|c1,5,6|")
+    apart = lab.write(
+        "a.csv",
+        "heat,solvent,dose,lid,loss|30,oil,0.5,1,7|31,water,0.25,2,8|9,x,0,1,9|",
+    )
+    first, second = read_related([by_key, apart], pool)
+    X, Y = campaign(pool.table, first)
+    assert torch.equal(X, pool.table.X[torch.tensor([4, 2, 1])])
+    assert Y.nan_to_num(-1).tolist() == [[1, 2], [3, -1], [5, 6]]
+    X, Y = campaign(pool.table, second)
+    assert torch.equal(X[:, [0, -2, -1]], torch.tensor([[30, 0.5, 1], [31, 0.25, 2]]))
+    kinds = pool.table.X[:, 1:-2].unique(dim=0)
+    assert {*map(tuple, X[:, 1:-2].tolist())} <= {*map(tuple, kinds.tolist())}
+    assert torch.equal(X[:, 1:-2], pool.table.X[[1, 0], 1:-2])
+    assert Y.nan_to_num(-1).tolist() == [[7, -1], [8, -1]]
 
 
 def test_first_rows_say_why(lab: Laboratory) -> None:
+    """Every other one is from the earlier campaign, also beside rows that are out."""
+    first = "first batch, among the best by earlier campaigns"
     old = earlier(lab)
-    reasons = [
-        row["reason"]
-        for row in lab("--minimize", "--batch", "6", "--related", old).rows
-    ]
-    assert reasons.count("first batch, among the best by earlier campaigns") >= 1
-    assert "first batch, spread over the table" in reasons
-
-
-def test_keys_name_rows_where_there_are_no_features(lab: Laboratory) -> None:
-    by_key = [[f"c{i}", 40 + 3 * loss(i)] for i in range(30)]
-    first = lab.write("by_key.csv", [["id", "loss"], *by_key])
-    lab.write("m.csv", measured(6))
-    words = ("--minimize", "--batch", "3", "--results", lab.results, "--related")
-    assert {f"c{row}" for row in BEST} & {*lab(*words, first).ids}
-    both = lab(*words, first, earlier(lab))
-    assert "old.csv: 30 results" in both.said and "by_key.csv: 30" in both.said
+    for more, num in ((), 3), (("--exclude", "solvent=oil"), 3):
+        answer = lab("--minimize", "--batch", "6", "--related", old, *more)
+        reasons = [row["reason"] for row in answer.rows]
+        assert reasons.count(first) == num
+        assert reasons.count("first batch, spread over the table") == 3
 
 
 def test_what_says_nothing_is_left_out(lab: Laboratory) -> None:
@@ -70,6 +95,8 @@ def test_what_says_nothing_is_left_out(lab: Laboratory) -> None:
             "old.csv: In related.0.: Got 1 different values",
         ),
         ("id,loss|z1,1|z2,2|", "z1"),
+        ("id,loss|", "old.csv has no results, for --related"),
+        ("heat,solvent,dose,lid,loss|1,acid,1,1,1|", "categories a candidate has"),
         ("id,gain|c1,1|c2,2|c3,3|", "no column 'loss'"),
     ],
 )

@@ -30,6 +30,8 @@ LEAST_LEFT_OUT = 50
 # sixteen test functions with 700 points, 3 evaluations of 20 less than by SciPy's, and
 # log densities of new observations within 0.001.
 GAIN = 1e-5
+# Options of L-BFGS that say when it ends, beside numbers of steps.
+TOLERANCES = {"ftol", "gtol", "factr", "pgtol"}
 
 # What a fit can fail with for numerical reasons.
 NUMERICAL_ERRORS = (
@@ -190,5 +192,8 @@ def in_few_steps(options: Options) -> Options:
     if own is options:
         return options
     kwargs = options.get("optimizer_kwargs") or {}
-    limits = {"ftol": GAIN, **(kwargs.get("options") or {})}
+    given = kwargs.get("options") or {}
+    if not TOLERANCES.isdisjoint(given):
+        return own
+    limits = {**given, "ftol": GAIN}
     return {**own, "optimizer_kwargs": {**kwargs, "options": limits}}

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from botorch_sparse.models.fit.candidate_fits import (
+    TOLERANCES,
     Fitted,
     Options,
     fit_once,
@@ -65,8 +66,6 @@ OPTIONS = {"maxcor": 50, "maxiter": 1000}
 EVALUATIONS = 200
 GAIN = 5e-4
 
-# Options that ask for SciPy's criterion.
-TOLERANCES = {"ftol", "gtol", "factr", "pgtol", "maxfun"}
 
 Run = Callable[..., OptimizationResult]
 
@@ -166,7 +165,7 @@ def fit_points_and_hyperparameters(
         kwargs.update(options=options, timeout_sec=timeout_sec)
         return fit_gpytorch_mll_scipy(mll, parameters, bounds, closure, **kwargs)
     begun = time.monotonic()
-    search = _Search(mll, can_stall=TOLERANCES.isdisjoint(options or {}))
+    search = _Search(mll, can_stall={*TOLERANCES, "maxfun"}.isdisjoint(options or {}))
     kwargs.update(units=units_of_points(mll), on_evaluation=search.note)
     run = partial(fit_gpytorch_mll_in_logarithms, mll, parameters, bounds, **kwargs)
     with warnings.catch_warnings():

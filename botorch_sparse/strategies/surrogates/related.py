@@ -46,8 +46,10 @@ from botorch.sampling.pathwise.features.generators import (
 )
 from botorch.sampling.pathwise.features.maps import FeatureMap, KernelFeatureMap
 from botorch.sampling.pathwise.utils import FeatureSelector
+from botorch.settings import propagate_grads
 from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from gpytorch.priors import LogNormalPrior
+from gpytorch.settings import detach_test_caches
 from torch import Size, Tensor
 from typing_extensions import override
 
@@ -178,7 +180,9 @@ def campaign_mean(model: SparseSingleTaskGP, X: Tensor) -> Tensor:
     In standard deviations of the campaign's values. Gradients are of the inputs alone.
     Cost: O(n m^2) for `n` inputs.
     """
-    posterior, rows = model.nystrom_posterior(), X.reshape(-1, X.shape[-1])
+    with propagate_grads(False), detach_test_caches(True):  # the posterior is kept
+        posterior = model.nystrom_posterior()
+    rows = X.reshape(-1, X.shape[-1])
     means = [posterior.mean(part) for part in rows.split(CHUNK)]
     return torch.cat(means).view(X.shape[:-1])
 
@@ -194,7 +198,7 @@ class RelatedMeans(InputTransform):
 
     Args:
         campaigns: Their models, whose hyperparameters are none of a model with this
-            transform.
+            transform. They stay where they are when it is moved.
     """
 
     transform_on_train = transform_on_eval = transform_on_fantasize = True
@@ -207,6 +211,12 @@ class RelatedMeans(InputTransform):
     @override
     def transform(self, X: Tensor) -> Tensor:
         return with_means(self.campaigns, X)
+
+    @override
+    def equals(self, other: InputTransform) -> bool:
+        """Whether it is of the same campaigns."""
+        is_same = isinstance(other, type(self)) and super().equals(other)
+        return is_same and self.campaigns == other.campaigns
 
 
 class ProductKernel(Kernel):

@@ -7,11 +7,11 @@ kernel with GPyTorch's defaults, `default` the kernel of `SparseSingleTaskGP`. T
 others are two outputs in one model, the same two in a `ModelListGP`, a category by
 `cat_dims`, three tasks in `SparseMultiTaskGP`, a `LinearTruncatedFidelityKernel` of
 BoTorch, and a sum of two Matern kernels of three features. Seconds are of one fit by
-`fit_gpytorch_mll` with the first prediction, and what these are of `matern`'s; of
-several outputs for each of them.
+`fit_gpytorch_mll` with the first prediction. Beside them is their ratio to `matern`'s,
+divided by the number of outputs.
 
-Below it the memory that `LogExpectedImprovement` of a pool takes beside the pool, in a
-process of its own.
+Below the table is the memory of a process that takes `LogExpectedImprovement` of a
+pool.
 """
 
 import argparse

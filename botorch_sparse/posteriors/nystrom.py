@@ -348,10 +348,6 @@ class NystromPosterior:
         variance = self.residual(X, phi) + w.square().sum(-1)
         return Moments(mean, variance.expand_as(mean))
 
-    def _stacked(self, X: Tensor) -> Tensor:
-        """The moments of points side by side, `batch_shape x q x 2`."""
-        return torch.stack(self.moments(X), dim=-1)
-
     def embed(self, X: Tensor) -> Embedded:
         """The features of points, and the same whitened. Cost: O(q m^2)."""
         phi = self.features(X)
@@ -395,7 +391,11 @@ class NystromPosterior:
         batch_shape = torch.broadcast_shapes(X.shape[:-2], self.batch_shape)
         Z = X.to(self.inducing_points.dtype)
         if embedded is None and Z.shape[-2] == 1:
-            mean, variance = by_rows(Z, self.batch_shape, self._stacked).unbind(-1)
+            # Many batches of one point are many rows, which `moments` takes in chunks.
+            moments = by_rows(
+                Z, self.batch_shape, lambda R: torch.stack(self.moments(R), dim=-1)
+            )
+            mean, variance = moments.unbind(-1)
             mean, variance = (t.expand(*batch_shape, 1) for t in (mean, variance))
             dense = variance.unsqueeze(-1).to(X.dtype)
             return MultivariateNormal(mean.to(X.dtype), to_linear_operator(dense))

@@ -309,19 +309,12 @@ class ModelStrategy(Strategy, Generic[S]):
         or on a box among `NUM_DRAWN` points.
         """
         record, domain, g = self.record, self.domain, self.generator
-        excluded, promising = self.excluded_points, list[int]()
+        excluded = self.excluded_points
         start = record.num_evaluations + len(self._trials)
         share = (start + num + 1) // 2 - (start + 1) // 2
-        if not self.is_related or not share:
-            pass
-        elif isinstance(domain, BoxDomain):
-            X = domain.box.sample(NUM_DRAWN, draw_seed(g))
-            rows = promising_rows(self._related_score(X), share, g, ())
-            promising = [record.add_point(x) for x in X[rows]]
-        else:
-            promising = promising_rows(self._related_score(), share, g, excluded)
-            excluded = {*excluded, *promising}
+        promising = self._promising_points(share) if self.is_related and share else []
         self.promising |= {*promising}
+        excluded = {*excluded, *promising}
         num -= len(promising)
         if self.initial_design == "random" or not isinstance(domain, TableDomain):
             return promising + domain.sample(num, g, record.add_point, excluded)
@@ -329,6 +322,15 @@ class ModelStrategy(Strategy, Generic[S]):
         drawn = torch.tensor(promising, dtype=torch.long, device=domain.device)
         known = torch.cat([known, domain.rows(drawn)])
         return promising + spread_rows(domain, num, g, excluded, known)
+
+    def _promising_points(self, num: int) -> list[int]:
+        """Points among those that earlier campaigns find best."""
+        domain, g = self.domain, self.generator
+        if not isinstance(domain, BoxDomain):
+            return promising_rows(self._related_score(), num, g, self.excluded_points)
+        X = domain.box.sample(NUM_DRAWN, draw_seed(g))
+        rows = promising_rows(self._related_score(X), num, g, ())
+        return [self.record.add_point(x) for x in X[rows]]
 
     def _related_score(self, X: Tensor | None = None) -> Tensor:
         """What `related` campaigns say of `k x d` points, or of the rows of a table.

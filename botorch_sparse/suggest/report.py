@@ -200,8 +200,8 @@ def related_lines(pool: Pool, related: Iterable[Results]) -> Iterator[str]:
         yield f"read: {results.name}: {kind}."
         if (more := len(results.told) - num) > 0:
             yield (
-                f"note: {results.name}: {more} more have a category that no candidate "
-                "has, and are left out."
+                f"note: {results.name}: left out: {more} result{'s' * (more > 1)} with "
+                "a category that no candidate has."
             )
 
 

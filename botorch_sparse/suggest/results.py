@@ -175,7 +175,6 @@ def read_results(
     candidates: Path | None = None,
     waiting: Collection[int] = (),
     ignored: Collection[str] = (),
-    option: str = "--results",
     is_related: bool = False,
 ) -> Results:
     """The measurements so far; none if no file is named, or only empty ones.
@@ -196,11 +195,12 @@ def read_results(
     of_pool = [name for name in pool.features if name not in pool.categories]
     of_pool += [pool.cost_column or ""]
     numbers = [*of_pool, *pool.outcome_columns]
+    option = "--related" if is_related else "--results"
     for path in paths:
         if not path.exists():
             raise InputDataError(
                 f"There is no file {str(path)!r} for {option}; check its name, or "
-                f"leave {option} out{' for a first batch' * (option == '--results')}."
+                f"leave {option} out{' for a first batch' * (not is_related)}."
             )
         unitless = pool.text.columns.keys() - pool.text.units.keys()
         unitless -= {*pool.outcome_columns, *pool.text.dates}
@@ -248,9 +248,7 @@ def read_related(paths: Sequence[Path], pool: Pool) -> list[Results]:
         raise InputDataError("--related takes no --smiles; leave one of them out.")
     campaigns = list[Results]()
     for path in paths:
-        every = read_results(
-            [path], pool, skip_empty=True, option="--related", is_related=True
-        )
+        every = read_results([path], pool, skip_empty=True, is_related=True)
         columns = {name: [x[name] for x in every.points] for name in pool.features}
         known, _ = pool.encode(columns, range(len(every.points)))
         points = [every.points[place] for place in known]

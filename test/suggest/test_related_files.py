@@ -82,7 +82,7 @@ def test_what_says_nothing_is_left_out(lab: Laboratory) -> None:
     others = ["x", 30.0, "acid", 0.1, 0.5, 1.0], ["y", 31.0, "oil", 0.1, 0.5, ""]
     answer = lab("--related", earlier(lab, *others))
     assert "30 results of an earlier campaign" in answer.said
-    note = "old.csv: 1 more have a category that no candidate has"
+    note = "old.csv: left out: 1 result with a category that no candidate has."
     assert note in answer.said
 
 

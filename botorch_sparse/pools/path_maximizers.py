@@ -19,7 +19,7 @@ from torch import Tensor
 
 from botorch_sparse.kernels.kernel_matrices import compares_counts, is_thread_safe
 from botorch_sparse.pools.compact_rows import Rows, kernel_rows
-from botorch_sparse.pools.sample_paths import NUM_FEATURES, TOLERANCE, SamplePaths
+from botorch_sparse.pools.sample_paths import NUM_FEATURES, SamplePaths
 from botorch_sparse.pools.shard import ALL_ROWS, Ranks, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.threads import for_each
@@ -71,40 +71,73 @@ def path_maximizers(
     spread: Tensor | None = None,
     price: Price | None = None,
     num_features: int = NUM_FEATURES,
-    tolerance: float = TOLERANCE,
+    chunk_size: int = ROWS,
+    shard: Shard | None = None,
+) -> list[int]:
+    """One candidate for each of some sample paths, which are drawn; see `maximizers`.
+
+    Randomness is torch's own: call it within `manual_seed`. Ranks that share a table
+    draw the same paths.
+
+    Args:
+        X: `A x d` candidates.
+        posteriors: One for each outcome; unbatched, of any kernel.
+        num_paths: `b`, of each posterior.
+        selectable: See `maximizers`, as `levels`, `price`, `chunk_size` and `shard`.
+        levels: See there.
+        spread: `b` factors of how far paths are from the means; 1 by default.
+        price: See there.
+        num_features: Random features of each prior.
+        chunk_size: See there.
+        shard: See there.
+    """
+    paths = [
+        SamplePaths.draw(each, num_paths, num_features, spread=spread)
+        for each in posteriors
+    ]
+    return maximizers(
+        X,
+        paths,
+        selectable,
+        levels=levels,
+        price=price,
+        chunk_size=chunk_size,
+        shard=shard,
+    )
+
+
+@torch.no_grad()
+def maximizers(
+    X: Rows,
+    paths: Sequence[SamplePaths],
+    selectable: SelectableRows = ALL_ROWS,
+    *,
+    levels: Levels = upper_bounds,
+    price: Price | None = None,
     chunk_size: int = ROWS,
     shard: Shard | None = None,
 ) -> list[int]:
     """One candidate for each of some sample paths, in one pass over `A x d` candidates.
 
-    Randomness is torch's own: call it within `manual_seed`. Ranks that share a table
-    draw the same paths. Posteriors are unbatched, of any kernel. Where each candidate
-    is chosen only once, a path whose maximizer is taken gives the best of what is left,
-    and there may be fewer candidates than paths. Cost, times the number of posteriors:
-    O(A (m + F)) for each path, O(A d (m + F)) for all, with `F` random features; O(A)
-    memory. A kernel without random features has F = 0, O(A m^2) for the residual's
-    variances, and O(c^3 + c^2 m) for each path with `c` candidates that have it drawn.
+    Where each candidate is chosen only once, a path whose maximizer is taken gives the
+    best of what is left, and there may be fewer candidates than paths. Cost, times the
+    number of outcomes: O(A (m + F)) for each path, O(A d (m + F)) for all, with `F`
+    random features; O(A) memory. A kernel without random features has F = 0, O(A m^2)
+    for the residual's variances, and O(c^3 + c^2 m) for each path with `c` candidates
+    that have it drawn.
 
     Args:
         X: The candidates.
-        posteriors: One for each outcome.
-        num_paths: `b`, of each posterior.
+        paths: `b` paths of each outcome.
         selectable: Which candidates may be chosen.
         levels: From bounds of the `b x q` values of each outcome to what is maximized,
             `b x q`: the first level, and among candidates where it is minus infinity
             the next one. By default the values of one outcome.
-        spread: `b` factors of how far paths are from the means; 1 by default.
         price: What candidates cost, which the first level is compared by.
-        num_features: Random features of each prior.
-        tolerance: How far paths may be rounded, in prior standard deviations.
         chunk_size: Candidates at a time.
         shard: The part of a table that ranks share.
     """
-    shard = Shard(len(X)) if shard is None else shard
-    paths = [
-        SamplePaths.draw(each, num_paths, num_features, tolerance, spread)
-        for each in posteriors
-    ]
+    shard, num_paths = Shard(len(X)) if shard is None else shard, len(paths[0].beta)
     compared = _compared(levels, price, paths)
     depth = num_paths if selectable.once else 1
     is_known = all(path.residual is None for path in paths)

@@ -107,6 +107,20 @@ def covariance(problem: Problem) -> np.ndarray:
     return (k(X, X) - Q + embedded).numpy()
 
 
+@pytest.mark.parametrize("kernel", ["rbf", "matern52", "scaled"])
+def test_each_path_at_its_own_point(kernel: str) -> None:
+    """As at all points, with the gradient that differences have, and some of them."""
+    problem = problem_of(kernel)
+    with manual_seed(0):
+        paths = sample_paths.SamplePaths.draw(problem.posterior(**HOST), 5, 64, 0.0)
+    X = problem.X[:5].clone()
+    torch.testing.assert_close(paths.each(X), paths(X).diagonal())
+    assert torch.autograd.gradcheck(paths.each, (X + 0.01).requires_grad_())
+    few = torch.tensor([3, 1])
+    torch.testing.assert_close(paths.some(few)(X), paths(X)[few])
+    torch.testing.assert_close(paths.some(few).each(X[few]), paths.each(X)[few])
+
+
 def test_nearly_singular_inducing_points() -> None:
     """Float32 at the inducing points would be magnified to half of a deviation."""
     X = torch.rand(60, 2, generator=torch.Generator().manual_seed(7)).double()

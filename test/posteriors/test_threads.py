@@ -396,7 +396,7 @@ class Watched(ScaleKernel):
         return super().forward(*args, **kwargs)
 
 
-@pytest.mark.parametrize("num", [40, 900])
+@pytest.mark.parametrize("num", [40, pytest.param(900, marks=pytest.mark.slow)])
 def test_a_model_its_fit_and_gradients_have_one_thread(num: int) -> None:
     """And BoTorch's optimizer, which asks for gradients, has the user's between."""
     g, kernel = torch.Generator().manual_seed(0), Watched()

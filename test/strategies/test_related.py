@@ -118,6 +118,7 @@ def test_the_posterior_is_that_of_the_autoregressive_model() -> None:
     assert np.allclose(found[1].numpy(), sd, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", STRATEGIES)
 def test_the_best_row_is_found_sooner(kind: Callable[..., Strategy]) -> None:
     """Medians of seven seeds after two rounds of four; values have another level."""

@@ -9,6 +9,7 @@ import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from botorch.models.utils.gpytorch_modules import MIN_INFERRED_NOISE_LEVEL
 from botorch.test_functions import Hartmann
+from botorch.utils.sampling import manual_seed
 from box_table import BOUNDS, REGIONS, make_kernel, objective
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
@@ -17,8 +18,10 @@ from botorch_sparse.strategies import RandomSearch, TrustRegionBBKB
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.run_record import FoldedEvaluations
 from botorch_sparse.strategies.trust_region import Region, local_surrogate
+from botorch_sparse.strategies.trust_region.local_surrogate import greedy_spread
 from botorch_sparse.strategies.trust_region.trust_region import (
     candidates_around,
+    climbed,
     fail_tolerance,
     is_better,
     side_weights,
@@ -161,6 +164,104 @@ def test_nothing_is_free() -> None:
     assert X.tolist() == [[0.5, 0.25]]
 
 
+def hills(X: Tensor) -> tuple[Tensor, Any]:
+    """Peaks, one for each point, and the functions that have them."""
+    g = torch.Generator().manual_seed(2)
+    peaks = 0.2 + 0.3 * (torch.rand(X.shape, generator=g, dtype=F64) - 0.5)
+    weights = 10 ** torch.linspace(0, 2, X.shape[-1], dtype=F64)
+    return peaks, lambda Z: -(weights * (Z - peaks).square()).sum(-1)
+
+
+def test_climbs_end_at_the_peaks() -> None:
+    """Of its own function each, or on the side of the region that is nearest."""
+    center, sides = torch.full((30,), 0.2, dtype=F64), torch.full((30,), 0.2).double()
+    X = candidates_around(Box(UNIT), center, sides, 6, 3)
+    peaks, f = hills(X)
+    assert (f(climbed(f, X, Box(UNIT), center, sides)) > f(X)).all()
+    expected = peaks.clamp(0.1, 0.3)
+    found = climbed(f, X, Box(UNIT), center, sides)
+    assert 0.2 < float((peaks == expected).double().mean()) < 0.9
+    # Thirty steps for 180 coordinates: near, and nothing is left of the first gap.
+    assert (found - expected).abs().max() < 0.01
+    assert (X - expected).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+@pytest.mark.parametrize("cut", CUTS)
+def test_climbs_meet_constraints(cut: str, dtype: torch.dtype) -> None:
+    """And none is lower than it began."""
+    box = Box(UNIT.to(dtype), **CUTS[cut])
+    center, sides = torch.full((30,), 0.2, dtype=dtype), torch.full((30,), 0.2)
+    X = candidates_around(box, center, sides.double(), 60, 3)
+    _, f = hills(X)
+    found = climbed(f, X, box, center, sides.double())
+    assert found.dtype == dtype and box.is_feasible(found).all()
+    assert ((found - center).abs() <= 0.1 + 1e-6).all()
+    assert (f(found.double()) >= f(X.double())).all()
+    assert (f(found.double()) > f(X.double())).double().mean() > 0.5
+
+
+def test_climbs_leave_discrete_features() -> None:
+    box = Box(UNIT[:, :4], discrete_dims={1: (0, 1)})
+    center = torch.tensor([0.2, 0.0, 0.2, 0.2], dtype=F64)
+    X = candidates_around(box, center, torch.full((4,), 0.2).double(), 8, 0)
+    _, f = hills(X)
+    found = climbed(f, X, box, center, torch.full((4,), 0.2).double())
+    assert torch.equal(found[:, 1], X[:, 1]) and (found[:, 0] != X[:, 0]).any()
+
+
+def test_paths_that_keep_to_the_mean() -> None:
+    """Half of each batch; of batches of one point half of them."""
+    with manual_seed(0):
+        spread, climbs = greedy_spread(20)
+        assert climbs.tolist() == [True] * 10 + [False] * 10
+        assert (spread[10:] == 1).all() and (spread.diff() >= 0).all()
+        # Each in its tenth of the logarithms from -2 to 0.
+        place = 5 * (spread[:10].log10() + 2)
+        assert place.floor().tolist() == list(range(10))
+        single = torch.cat([greedy_spread(1)[1] for _ in range(400)])
+    # 400 coins: five standard deviations are 0.125.
+    assert abs(float(single.double().mean()) - 0.5) < 0.125
+
+
+def near_a_hill(length: float) -> tuple[float, Tensor]:
+    """What three batches leave of the height that 60 points leave; the last batch.
+
+    The hill is tilted, has six features, and its region has that length.
+    """
+    g = torch.Generator().manual_seed(1)
+    A = torch.randn(6, 6, generator=g, dtype=F64)
+
+    def hill(X: Tensor) -> Tensor:
+        return -((X - 0.4) @ A).square().sum(-1)
+
+    X = 0.4 + length * (torch.rand(60, 6, generator=g, dtype=F64) - 0.4)
+    made = TrustRegionBBKB(bounds=UNIT[:, :6], batch_size=10, num_initial=6)
+    made.tell(X, hill(X))
+    region = Region(0, length=length, center=int(hill(X).argmax()))
+    made.surrogate = replace(
+        made.surrogate, runs=replace(made.surrogate.runs, regions=(region,))
+    )
+    for _ in range(3):
+        batch = made.ask()
+        made.tell(batch, hill(batch.X))
+    return made.history.best().value / float(hill(X).max()), batch.X
+
+
+def test_small_regions_are_climbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come nearer to a peak than whole paths at candidates do; large ones not."""
+    small, X = near_a_hill(1 / 32)
+    assert len(X.unique(dim=0)) == 10
+    _, X = near_a_hill(1 / 8)
+
+    def none(num: int) -> tuple[None, Tensor]:
+        return None, torch.zeros(num, dtype=torch.bool)
+
+    monkeypatch.setattr(local_surrogate, "greedy_spread", none)
+    assert small < 0.8 * near_a_hill(1 / 32)[0]
+    assert torch.equal(X, near_a_hill(1 / 8)[1])
+
+
 def told(made: TrustRegionBBKB, num: int, seed: int = 0) -> Tensor:
     """Tell a strategy so many points of its box; they."""
     X = made.box.sample(num, seed) if made.box is not None else BOUNDS
@@ -221,14 +322,14 @@ def test_no_batch_is_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """One pass over the candidates for a batch, whatever its size."""
     made, passes = REGIONS["regions"](batch_size=30), list[int]()
     told(made, 12)
-    known = local_surrogate.path_maximizers
+    known = local_surrogate.maximizers
 
-    def spy(X: Tensor, posterior: Any, num: int, *args: Any, **named: Any) -> Any:
-        assert named["tolerance"] == 0.0
-        passes.append(num)
-        return known(X, posterior, num, *args, **named)
+    def spy(X: Tensor, paths: Any, *args: Any, **named: Any) -> Any:
+        assert all(path.points.dtype == F64 for path in paths)  # none is rounded
+        passes.append(len(paths[0].beta))
+        return known(X, paths, *args, **named)
 
-    monkeypatch.setattr(local_surrogate, "path_maximizers", spy)
+    monkeypatch.setattr(local_surrogate, "maximizers", spy)
     batch = made.ask()
     assert passes == [30] and len(batch.X.unique(dim=0)) == 30
 

@@ -9,7 +9,8 @@ import torch
 from botorch.utils.sampling import manual_seed
 from torch import Tensor
 
-from botorch_sparse.pools.path_maximizers import path_maximizers
+from botorch_sparse.pools.path_maximizers import maximizers, upper_bounds
+from botorch_sparse.pools.sample_paths import NUM_FEATURES, SamplePaths
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
@@ -29,6 +30,7 @@ from botorch_sparse.strategies.surrogates.prior_fitting import (
 from botorch_sparse.strategies.trust_region.regions import Judge, Regions, shares
 from botorch_sparse.strategies.trust_region.trust_region import (
     Region,
+    climbed,
     fail_tolerance,
     side_weights,
     smallest_length,
@@ -48,6 +50,8 @@ LEAST_NOISE = 1e-8
 # Length of a region below which the priors of its kernel shrink with it. Above, short
 # lengthscales would have a fit follow ripples, of which many optima come.
 SMALL_LENGTH = 1 / 16
+# Of paths that keep to the mean, the least factor of how far they are from it.
+LEAST_SPREAD = 0.01
 # Noise variance, in prior variances, above which means and not values are compared.
 NOISY = 0.01
 
@@ -265,24 +269,82 @@ class LocalSurrogate:
         return torch.stack(means, dim=-1), torch.stack(sds, dim=-1)
 
     @torch.no_grad()
-    def maximizers(
-        self, X: Tensor, num: int, record: RunRecord, generator: torch.Generator
-    ) -> list[int]:
-        """Rows of `k x d` points where sample paths are best, a path for each.
+    def best_points(
+        self,
+        regions: Sequence[Region],
+        candidates: Sequence[Tensor],
+        num: int,
+        record: RunRecord,
+        generator: torch.Generator,
+    ) -> list[tuple[Region, Tensor]]:
+        """Where sample paths are best, each path at another point.
 
-        Of several outcomes each path has its own random scalarization.
+        Of several outcomes each path has its own random scalarization. Once all regions
+        are small, half of the paths of one outcome keep to the mean, and are climbed.
+
+        Args:
+            regions: Those that are ready.
+            candidates: `k x d` points of each of them.
+            num: Paths.
+            record: All reports.
+            generator: Decides on the paths.
+
+        Returns:
+            Regions and `d` coordinates of at most `num` points.
         """
-        posteriors, once = self.posteriors_of(record), SelectableRows(once=True)
-        inputs = self.source.inputs(X)
-        maximize = partial(
-            path_maximizers, inputs, posteriors, num, once, tolerance=0.0
-        )
+        posteriors, X = self.posteriors_of(record), torch.cat([*candidates])
+        sizes = torch.tensor([len(part) for part in candidates])
+        region_of = torch.arange(len(regions)).repeat_interleave(sizes)
+        levels, spread, climbs = upper_bounds, None, torch.zeros(num, dtype=torch.bool)
         with manual_seed(draw_seed(generator)):
-            if len(posteriors) == 1:
-                return maximize()
-            preference = Preference.of(record)
-            weights = preference.draw_weights(num).to(inputs)
-            return maximize(levels=partial(self._levels, preference, weights))
+            if len(posteriors) > 1:
+                preference = Preference.of(record)
+                weights = preference.draw_weights(num).to(X.device)
+                levels = partial(self._levels, preference, weights.double())
+            elif self._are_small(regions):
+                spread, climbs = greedy_spread(num)
+            paths = [
+                SamplePaths.draw(each, num, NUM_FEATURES, 0.0, spread)
+                for each in posteriors
+            ]
+        once = SelectableRows(once=True)
+        rows = maximizers(self.source.inputs(X), paths, once, levels=levels)
+        points, home = X[rows], region_of[rows]
+        for number, region in enumerate(regions):
+            which = (climbs[: len(rows)] & (home == number)).nonzero().squeeze(-1)
+            if len(which):
+                points[which] = self._climbed(
+                    paths[0].some(which), points[which], region, record
+                )
+        return [(regions[i], x) for i, x in zip(home.tolist(), points, strict=True)]
+
+    def _are_small(self, regions: Sequence[Region]) -> bool:
+        """Whether functions are smooth in all of some regions, and features too."""
+        is_small = all(region.length < SMALL_LENGTH for region in regions)
+        return is_small and not len(self.domain.discrete)
+
+    def _climbed(
+        self, paths: SamplePaths, X: Tensor, region: Region, record: RunRecord
+    ) -> Tensor:
+        """Where paths lead from one point each, within a region.
+
+        Those that end at a known point, or where another one does, as in a corner of
+        the region, stay where they were.
+        """
+        ends = climbed(
+            lambda Z: paths.each(self.source.inputs(Z)),
+            X,
+            self.domain.box,
+            self.centers(record, [region])[0],
+            region.length * self.side_weights(),
+        )
+        seen = set[tuple[float, ...]]()
+        for place, end in enumerate(ends.cpu()):
+            is_known = record.number_of(end) is not None
+            if is_known or tuple(end.tolist()) in seen:
+                ends[place] = X[place]
+            seen.add(tuple(end.tolist()))
+        return ends
 
     def _levels(
         self,
@@ -329,6 +391,19 @@ class LocalSurrogate:
             num_learned=num_learned,
             posteriors=(),
         )
+
+
+def greedy_spread(num: int) -> tuple[Tensor, Tensor]:
+    """How far paths of a batch are from the mean, and which of them are climbed.
+
+    Half of them, by chance: those are nearer, by factors from a hundredth to one that
+    are equally spaced in logarithms, and where they lie between is random. So a batch
+    goes to where the mean is best and to where it may be better. Whole paths, in twenty
+    dimensions, hope for something at each corner of a region, and mostly in vain.
+    """
+    u = (torch.arange(num) + torch.rand(num, dtype=torch.float64)) / num
+    climbs = u < 0.5
+    return torch.where(climbs, LEAST_SPREAD ** (1 - 2 * u), 1.0), climbs
 
 
 def at(values: FoldedEvaluations, places: Tensor) -> FoldedEvaluations:

@@ -1,11 +1,14 @@
 """A trust region: how it grows, shrinks and ends, and the candidates in it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 from gpytorch.kernels import Kernel
+from scipy.optimize import minimize
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
@@ -25,6 +28,8 @@ NUM_CHANGED, FEW_CHANGED = 20, 4
 SLACK = 1e-8
 # Sweeps over the inequalities; what they leave is pulled to the middle.
 SWEEPS = 3
+# Iterations of a climb.
+CLIMB_STEPS = 30
 
 
 @dataclass(frozen=True)
@@ -156,9 +161,9 @@ def candidates_around(
         O(num d k) for `k` constraints.
     """
     low, high = box.bounds.double()
-    free, c = torch.ones_like(low, dtype=torch.bool), center.double().clone()
+    free, c = _free(box), center.double().clone()
     for index, value in (box.fixed_features or {}).items():
-        free[index], c[index] = False, value
+        c[index] = value
     if not free.any():
         return box.clamp(c).unsqueeze(0)
     c = (c - low) / (high - low)
@@ -174,9 +179,7 @@ def candidates_around(
         X[:, places] = ((others - low) / (high - low))[:, places]
     steps = torch.where(changed, X - c, 0.0)
     if box.inequality_constraints or box.equality_constraints:
-        moves = free.clone()
-        moves[list(box.discrete.values)] = False
-        steps = _feasible(box, steps, c, moves, lower - c, upper - c)
+        steps = _feasible(box, steps, c, lower - c, upper - c)
         moved = (steps.abs() > SLACK).any(-1)
         steps = steps[moved] if moved.any() else steps[:1]
     X = low + (high - low) * (c + steps)
@@ -187,6 +190,72 @@ def candidates_around(
     X = box.clamp(X)
     moved = (X != center.to(X)).any(-1)
     return X[moved] if moved.any() else X[:1]
+
+
+def climbed(
+    f: Callable[[Tensor], Tensor], X: Tensor, box: Box, center: Tensor, sides: Tensor
+) -> Tensor:
+    """Where climbs end that begin at points of a region, none lower than it began.
+
+    All points climb together, by L-BFGS-B. Constraints are met as by candidates, in the
+    end. Features that are fixed or discrete stay as they are.
+
+    Args:
+        f: From `k x d` points to `k` values, each of another function; differentiable.
+        X: `k x d` points of the region, as `candidates_around` has them.
+        box: The domain.
+        center: `d` coordinates of the region's middle.
+        sides: `d` sides of the region, as parts of the box's sides.
+
+    Returns:
+        `k x d` points in the dtype of the bounds. Cost: 30 values and gradients of `f`,
+        or a few more.
+    """
+    low, high = box.bounds.double()
+    c = (center.double() - low) / (high - low)
+    lower, upper = (c - sides / 2).clamp_min(0.0), (c + sides / 2).clamp_max(1.0)
+    start, moves = (X.double() - low) / (high - low), _moves(box)
+
+    def points(V: Tensor) -> Tensor:
+        """From parts of the region's sides."""
+        return low + (high - low) * torch.where(
+            moves, lower + (upper - lower) * V, start
+        )
+
+    def loss(v: np.ndarray) -> tuple[float, np.ndarray]:
+        V = torch.from_numpy(v).view(X.shape).to(low).requires_grad_()
+        with torch.enable_grad():
+            total = -f(points(V)).sum()
+            (gradient,) = torch.autograd.grad(total, V)
+        return float(total.detach()), gradient.flatten().cpu().numpy()
+
+    first = ((start - lower) / (upper - lower)).clamp(0.0, 1.0).flatten().cpu().numpy()
+    options: dict[str, Any] = {"maxiter": CLIMB_STEPS, "ftol": 0.0, "gtol": 0.0}
+    found = minimize(
+        loss, first, jac=True, bounds=[(0.0, 1.0)] * first.size, options=options
+    )
+    end = points(torch.from_numpy(found.x).view(X.shape).to(low))
+    if box.inequality_constraints or box.equality_constraints:
+        steps = (end - low) / (high - low) - c
+        end = low + (high - low) * (c + _feasible(box, steps, c, lower - c, upper - c))
+    end = box.clamp(end)
+    with torch.no_grad():
+        is_higher = f(end.double()) > f(X.double())
+    return torch.where(is_higher.unsqueeze(-1), end, X)
+
+
+def _free(box: Box) -> Tensor:
+    """Which features are not fixed, `d`."""
+    free = torch.ones_like(box.bounds[0], dtype=torch.bool)
+    free[list(box.fixed_features or {})] = False
+    return free
+
+
+def _moves(box: Box) -> Tensor:
+    """Which features may take any value, `d`: neither fixed nor discrete."""
+    moves = _free(box)
+    moves[list(box.discrete.values)] = False
+    return moves
 
 
 def _most_discrete(box: Box, sides: Tensor) -> tuple[list[int], int]:
@@ -224,22 +293,22 @@ def _changed(
 
 
 def _feasible(
-    box: Box, steps: Tensor, c: Tensor, moves: Tensor, lower: Tensor, upper: Tensor
+    box: Box, steps: Tensor, c: Tensor, lower: Tensor, upper: Tensor
 ) -> Tensor:
     r"""The part of each step that the constraints and the region leave of it.
 
     With :math:`A s \ge b` and :math:`E s = e` for steps :math:`s` from the middle `c`,
-    in sides of the box.
+    in sides of the box. Discrete coordinates are where they were drawn; what is free
+    and not discrete moves for the constraints.
 
     Args:
         box: The domain.
         steps: `k x d`.
         c: `d`, the middle.
-        moves: `d`, which coordinates move for the constraints: those that are free and
-            not discrete. Discrete ones are where they were drawn.
         lower: `d`, the least steps.
         upper: `d`, the largest ones.
     """
+    moves = _moves(box)
     A, b = _matrix(box, box.inequality_constraints, c)
     E, e = _matrix(box, box.equality_constraints, c)
     steps = _projected(steps, A, b, E, e, moves)

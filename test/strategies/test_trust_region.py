@@ -250,7 +250,7 @@ def near_a_hill(length: float) -> tuple[float, Tensor]:
 
 def test_small_regions_are_climbed(monkeypatch: pytest.MonkeyPatch) -> None:
     """They come nearer to a peak than whole paths at candidates do; large ones not."""
-    small, X = near_a_hill(1 / 32)
+    small, X = near_a_hill(1 / 256)
     assert len(X.unique(dim=0)) == 10
     _, X = near_a_hill(1 / 8)
 
@@ -258,7 +258,7 @@ def test_small_regions_are_climbed(monkeypatch: pytest.MonkeyPatch) -> None:
         return None, torch.zeros(num, dtype=torch.bool)
 
     monkeypatch.setattr(local_surrogate, "greedy_spread", none)
-    assert small < 0.8 * near_a_hill(1 / 32)[0]
+    assert small < 0.6 * near_a_hill(1 / 256)[0]
     assert torch.equal(X, near_a_hill(1 / 8)[1])
 
 
@@ -378,7 +378,8 @@ def test_a_fit_near_an_optimum(tmp_path: Path) -> None:
         made.withdraw(made.ask())
     prior = made.surrogate.priors[0]
     assert float(prior.covar_module.lengthscale.max()) < 0.025
-    assert prior.lam < MIN_INFERRED_NOISE_LEVEL
+    # By the likelihood alone; with BoTorch's prior of the noise it is 9e-6.
+    assert prior.lam < 1e-2 * MIN_INFERRED_NOISE_LEVEL
     again = TrustRegionBBKB(bounds=BOUNDS, batch_size=3)
     path = tmp_path / "near.state"
     made.save(path)

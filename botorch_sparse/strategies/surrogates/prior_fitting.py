@@ -103,6 +103,7 @@ class PriorSource:
         discrete: Features of a box that take some values only.
         bounds: `2 x d`, their ranges, float64.
         min_noise: The least noise variance of a fit.
+        has_noise_prior: Whether an inferred noise has BoTorch's prior.
         campaigns: Models of earlier campaigns, whose means are inputs after the
             features.
     """
@@ -118,6 +119,7 @@ class PriorSource:
         self.settings = settings
         self.ranks = domain.ranks
         self.inferred_kernel = inferred_kernel
+        self.has_noise_prior = True
         self.discrete = domain.discrete if self.is_inferred else DiscreteFeatures()
         low, high = self.discrete.encoded_ranges(domain.ranges).clone()
         self.columns: Tensor | None = None
@@ -156,10 +158,15 @@ class PriorSource:
         variance = kernel(self.bounds, diag=True).max()
         return min(MIN_INFERRED_NOISE_LEVEL * float(variance), lam / 2)
 
-    def with_kernel(self, inferred_kernel: Callable[[int], Kernel]) -> "PriorSource":
-        """The same where another kernel is inferred, with as many parameters."""
+    def within(self, reach: float) -> "PriorSource":
+        """The same for fits to a small part of a box, whose sides are `reach`.
+
+        The kernel is Matern's for inputs in such a part. The noise has no prior:
+        BoTorch's takes a hundred from the log likelihood at a variance of 1e-8.
+        """
         other = copy(self)
-        other.inferred_kernel = inferred_kernel
+        other.inferred_kernel = partial(matern_kernel, reach=reach)
+        other.has_noise_prior = False
         return other
 
     @property
@@ -425,7 +432,8 @@ class PriorSource:
         kernel, lam, dim = self.settings.covar_module, self.settings.lam, X.shape[-1]
         dim += len(self.campaigns) * of_points
         if kernel is None or lam is None:
-            likelihood = inferred_likelihood(self.min_noise).to(X)
+            make = inferred_likelihood if self.has_noise_prior else plain_likelihood
+            likelihood = make(self.min_noise).to(X)
             inferred: dict[str, Any] = {"likelihood": likelihood}
             if self.inferred_kernel is not None:
                 inferred["covar_module"] = self.inferred_kernel(dim).to(X)
@@ -462,6 +470,13 @@ def inferred_likelihood(least_noise: float) -> GaussianLikelihood:
     bound = GreaterThan(least_noise, transform=None, initial_value=start)
     likelihood.noise_covar.register_constraint("raw_noise", bound)
     return likelihood
+
+
+def plain_likelihood(least_noise: float) -> GaussianLikelihood:
+    """The same without a prior of the noise, from the same start."""
+    start = inferred_likelihood(least_noise).noise.item()
+    bound = GreaterThan(least_noise, transform=None, initial_value=start)
+    return GaussianLikelihood(noise_constraint=bound)
 
 
 def matern_kernel(dim: int, reach: float = 1.0) -> Kernel:

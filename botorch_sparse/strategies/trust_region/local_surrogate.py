@@ -166,8 +166,8 @@ class LocalSurrogate:
             # A small region is to its kernel what the box is at first; of several, the
             # largest one, since they have one kernel.
             length = max(region.length for region in self.regions)
-            reach = min(1.0, length / SMALL_LENGTH)
-            source = source.with_kernel(partial(matern_kernel, reach=reach))
+            if length < SMALL_LENGTH:
+                source = source.within(length / SMALL_LENGTH)
         return source.fitted(prior, one, generator, few, steps)
 
     def _judge(self, record: RunRecord) -> Judge:

@@ -96,8 +96,8 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     these leave open of the others counts as noise. Kernel and noise are fitted to 300
     of those within reach, in 30 iterations at most from where they stand (100 where a
     run begins). Where no feature is discrete, the prior of an inferred kernel's
-    lengthscales shrinks with the region. The time of a batch does not grow with the
-    number of evaluations.
+    lengthscales shrinks with a small region, and its noise has no prior. The time of a
+    batch does not grow with the number of evaluations.
 
     **Integers, categories and binary features** are named by `discrete_dims` and
     `cat_dims`. Candidates have values that there are, and are points that were not

@@ -74,28 +74,29 @@ def path_maximizers(
     chunk_size: int = ROWS,
     shard: Shard | None = None,
 ) -> list[int]:
-    """One candidate for each of some sample paths, which are drawn; see `maximizers`.
+    """One candidate for each of some sample paths, which are drawn here.
 
     Randomness is torch's own: call it within `manual_seed`. Ranks that share a table
-    draw the same paths.
+    draw the same paths. Cost and result are those of `maximize_paths`, which has the
+    other arguments.
 
     Args:
         X: `A x d` candidates.
         posteriors: One for each outcome; unbatched, of any kernel.
         num_paths: `b`, of each posterior.
-        selectable: See `maximizers`, as `levels`, `price`, `chunk_size` and `shard`.
-        levels: See there.
+        selectable: Which candidates may be chosen.
+        levels: What is maximized; see there, as `price`, `chunk_size` and `shard`.
         spread: `b` factors of how far paths are from the means; 1 by default.
-        price: See there.
+        price: What candidates cost.
         num_features: Random features of each prior.
-        chunk_size: See there.
-        shard: See there.
+        chunk_size: Candidates at a time.
+        shard: The part of a table that ranks share.
     """
     paths = [
         SamplePaths.draw(each, num_paths, num_features, spread=spread)
         for each in posteriors
     ]
-    return maximizers(
+    return maximize_paths(
         X,
         paths,
         selectable,
@@ -107,7 +108,7 @@ def path_maximizers(
 
 
 @torch.no_grad()
-def maximizers(
+def maximize_paths(
     X: Rows,
     paths: Sequence[SamplePaths],
     selectable: SelectableRows = ALL_ROWS,
@@ -120,11 +121,11 @@ def maximizers(
     """One candidate for each of some sample paths, in one pass over `A x d` candidates.
 
     Where each candidate is chosen only once, a path whose maximizer is taken gives the
-    best of what is left, and there may be fewer candidates than paths. Cost, times the
-    number of outcomes: O(A (m + F)) for each path, O(A d (m + F)) for all, with `F`
-    random features; O(A) memory. A kernel without random features has F = 0, O(A m^2)
-    for the residual's variances, and O(c^3 + c^2 m) for each path with `c` candidates
-    that have it drawn.
+    best of what is left. Of fewer candidates than paths the first paths have one. Cost,
+    times the number of outcomes: O(A (m + F)) for each path, O(A d (m + F)) for all,
+    with `F` random features; O(A) memory. A kernel without random features has F = 0,
+    O(A m^2) for the residual's variances, and O(c^3 + c^2 m) for each path with `c`
+    candidates that have it drawn.
 
     Args:
         X: The candidates.

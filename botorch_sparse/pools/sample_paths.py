@@ -143,21 +143,20 @@ class SamplePaths:
         f = drawn.to(K.dtype).addmm_(self.beta, K)
         return self.mean(X) + f.to(X.dtype)
 
-    def each(self, X: Tensor) -> Tensor:
+    def at_own_points(self, X: Tensor) -> Tensor:
         """The value of each path at a point of its own, `k`; differentiable.
 
         Of paths without a residual, at `k x d` points. Cost: O(k d (m + F)).
         """
-        if self.prior is None:
-            raise NotImplementedError("the residual of a path is drawn at candidates")
+        assert self.prior is not None
         Z = X - self.center
         K = dense_covariance(self.kernel, self.points, Z.to(self.points)).mT
-        drawn = self.prior.each(Z.to(self.prior.frequencies))
+        drawn = self.prior.at_own_points(Z.to(self.prior.frequencies))
         return self.mean(X) + (drawn + (self.beta * K).sum(-1)).to(X.dtype)
 
-    def some(self, numbers: Tensor) -> "SamplePaths":
+    def subset(self, numbers: Tensor) -> "SamplePaths":
         """Some of the paths."""
-        prior = None if self.prior is None else self.prior.some(numbers)
+        prior = None if self.prior is None else self.prior.subset(numbers)
         return replace(self, prior=prior, beta=self.beta[numbers])
 
     def _covariance(self, X: Tensor) -> Tensor:
@@ -197,7 +196,7 @@ class SamplePaths:
         """
         if self.residual is None:
             return self(X)[numbers]
-        some = self.some(numbers)
+        some = self.subset(numbers)
         chol, spread, seed = self.residual
         K = self._covariance(X)
         values = some._explained(X, K)
@@ -243,12 +242,12 @@ class _FourierFeatures(NamedTuple):
         sine = phase.sin()
         return torch.addmm(self.sines @ sine, self.cosines, phase.cos_())
 
-    def each(self, X: Tensor) -> Tensor:
+    def at_own_points(self, X: Tensor) -> Tensor:
         """The value of each function at a point of its own, `k`."""
         phase = X @ self.frequencies.mT
         return (self.sines * phase.sin() + self.cosines * phase.cos()).sum(-1)
 
-    def some(self, numbers: Tensor) -> "_FourierFeatures":
+    def subset(self, numbers: Tensor) -> "_FourierFeatures":
         """Some of the functions."""
         return self._replace(sines=self.sines[numbers], cosines=self.cosines[numbers])
 

@@ -21,9 +21,9 @@ from botorch_sparse.strategies.trust_region import Region, local_surrogate
 from botorch_sparse.strategies.trust_region.local_surrogate import greedy_spread
 from botorch_sparse.strategies.trust_region.trust_region import (
     candidates_around,
-    climbed,
     fail_tolerance,
     is_better,
+    maximize_in_region,
     side_weights,
     smallest_length,
 )
@@ -172,49 +172,55 @@ def hills(X: Tensor) -> tuple[Tensor, Any]:
     return peaks, lambda Z: -(weights * (Z - peaks).square()).sum(-1)
 
 
-def test_climbs_end_at_the_peaks() -> None:
+def test_local_maxima_are_the_peaks() -> None:
     """Of its own function each, or on the side of the region that is nearest."""
     center, sides = torch.full((30,), 0.2, dtype=F64), torch.full((30,), 0.2).double()
     X = candidates_around(Box(UNIT), center, sides, 6, 3)
     peaks, f = hills(X)
-    assert (f(climbed(f, X, Box(UNIT), center, sides)) > f(X)).all()
     expected = peaks.clamp(0.1, 0.3)
-    found = climbed(f, X, Box(UNIT), center, sides)
+    found = maximize_in_region(f, X, Box(UNIT), center, sides)
+    assert (f(found) > f(X)).all()
     assert 0.2 < float((peaks == expected).double().mean()) < 0.9
-    # Thirty steps for 180 coordinates: near, and nothing is left of the first gap.
+    # Forty steps for 180 coordinates: near, and nothing is left of the first gap.
     assert (found - expected).abs().max() < 0.01
     assert (X - expected).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
 @pytest.mark.parametrize("cut", CUTS)
-def test_climbs_meet_constraints(cut: str, dtype: torch.dtype) -> None:
-    """And none is lower than it began."""
+def test_local_maxima_meet_constraints(cut: str, dtype: torch.dtype) -> None:
+    """Mostly better than the best of many candidates, and none worse than it was."""
     box = Box(UNIT.to(dtype), **CUTS[cut])
     center, sides = torch.full((30,), 0.2, dtype=dtype), torch.full((30,), 0.2)
     X = candidates_around(box, center, sides.double(), 60, 3)
     _, f = hills(X)
-    found = climbed(f, X, box, center, sides.double())
+    found = maximize_in_region(f, X, box, center, sides.double())
     assert found.dtype == dtype and box.is_feasible(found).all()
     assert ((found - center).abs() <= 0.1 + 1e-6).all()
-    assert (f(found.double()) >= f(X.double())).all()
-    assert (f(found.double()) > f(X.double())).double().mean() > 0.5
+    before, after = f(X.double()), f(found.double())
+    assert (after >= before).all()
+    assert (after > before).double().mean() > 0.9
+    many = candidates_around(box, center, sides.double(), 2000, 4).double()
+    best = torch.stack([f(x.expand(X.shape)) for x in many]).amax(0)
+    assert (after > best).double().mean() > 0.5
 
 
-def test_climbs_leave_discrete_features() -> None:
-    box = Box(UNIT[:, :4], discrete_dims={1: (0, 1)})
-    center = torch.tensor([0.2, 0.0, 0.2, 0.2], dtype=F64)
-    X = candidates_around(box, center, torch.full((4,), 0.2).double(), 8, 0)
+def test_a_middle_beside_a_fixed_value() -> None:
+    """It may be off by what a sum of constraints is; what comes of it is not."""
+    cut = {"inequality_constraints": [sum_of(4, -1.0, -0.8)]}
+    box = Box(UNIT[:, :4], fixed_features={0: 0.2}, **cut)
+    center, sides = torch.full((4,), 0.2, dtype=F64), torch.full((4,), 0.2).double()
+    X = candidates_around(box, center, sides, 10, 0)
+    center[0] -= 9e-7
     _, f = hills(X)
-    found = climbed(f, X, box, center, torch.full((4,), 0.2).double())
-    assert torch.equal(found[:, 1], X[:, 1]) and (found[:, 0] != X[:, 0]).any()
+    assert (maximize_in_region(f, X, box, center, sides)[:, 0] == 0.2).all()
 
 
 def test_paths_that_keep_to_the_mean() -> None:
     """Half of each batch; of batches of one point half of them."""
     with manual_seed(0):
-        spread, climbs = greedy_spread(20)
-        assert climbs.tolist() == [True] * 10 + [False] * 10
+        spread, is_greedy = greedy_spread(20)
+        assert is_greedy.tolist() == [True] * 10 + [False] * 10
         assert (spread[10:] == 1).all() and (spread.diff() >= 0).all()
         # Each in its tenth of the logarithms from -2 to 0.
         place = 5 * (spread[:10].log10() + 2)
@@ -224,42 +230,123 @@ def test_paths_that_keep_to_the_mean() -> None:
     assert abs(float(single.double().mean()) - 0.5) < 0.125
 
 
-def near_a_hill(length: float) -> tuple[float, Tensor]:
-    """What three batches leave of the height that 60 points leave; the last batch.
-
-    The hill is tilted, has six features, and its region has that length.
-    """
+def hill(X: Tensor) -> Tensor:
+    """Tilted, with its peak at 0.4 in each feature."""
     g = torch.Generator().manual_seed(1)
-    A = torch.randn(6, 6, generator=g, dtype=F64)
+    A = torch.randn(X.shape[-1], X.shape[-1], generator=g, dtype=F64)
+    return -((X - 0.4) @ A).square().sum(-1)
 
-    def hill(X: Tensor) -> Tensor:
-        return -((X - 0.4) @ A).square().sum(-1)
 
-    X = 0.4 + length * (torch.rand(60, 6, generator=g, dtype=F64) - 0.4)
-    made = TrustRegionBBKB(bounds=UNIT[:, :6], batch_size=10, num_initial=6)
-    made.tell(X, hill(X))
-    region = Region(0, length=length, center=int(hill(X).argmax()))
-    made.surrogate = replace(
-        made.surrogate, runs=replace(made.surrogate.runs, regions=(region,))
+def near(
+    places: list[float], length: float, dim: int = 6, f: Any = hill
+) -> TrustRegionBBKB:
+    """With a small region at each place, which knows 60 points around it."""
+    g = torch.Generator().manual_seed(1)
+    part = torch.rand(60, dim, generator=g, dtype=F64) - 0.4
+    X = torch.cat([(place + length * part).clamp(0.0, 1.0) for place in places])
+    options = {"batch_size": 10, "num_initial": 6, "num_regions": len(places)}
+    made = TrustRegionBBKB(bounds=UNIT[:, :dim], **options)
+    made.tell(X, f(X))
+    best = f(X).view(len(places), 60).argmax(-1)
+    regions = tuple(
+        Region(run, length=length, center=int(60 * run + place))
+        for run, place in enumerate(best)
     )
+    made.surrogate = replace(
+        made.surrogate, runs=replace(made.surrogate.runs, regions=regions)
+    )
+    return made
+
+
+def test_half_of_a_batch_is_maximized_in_small_regions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each by its own path, near to the mean, and within its own region."""
+    drawn, found = list[Any](), list[tuple[Tensor, Tensor]]()
+    maximize = local_surrogate.maximize_paths
+
+    def spy(X: Tensor, paths: Any, *args: Any, **named: Any) -> Any:
+        drawn.append((paths[0], X))
+        return maximize(X, paths, *args, **named)
+
+    def searched(f: Any, X: Tensor, box: Box, center: Tensor, sides: Tensor) -> Tensor:
+        ends = maximize_in_region(f, X, box, center, sides)
+        assert ((ends - center).abs() <= sides / 2 + 1e-12).all()
+        assert ((X - center).abs() <= sides / 2 + 1e-12).all()
+        found.extend(zip(X, ends, strict=True))
+        return ends
+
+    monkeypatch.setattr(local_surrogate, "maximize_paths", spy)
+    monkeypatch.setattr(local_surrogate, "maximize_in_region", searched)
+    made = near([0.3, 0.5], 1 / 32)
+    batch = {*map(tuple, made.ask().X.tolist())}
+    ((paths, X),) = drawn
+    values = paths(X)
+    scale = made.surrogate.priors[0].scale
+    mean = made.predict(X)[0]
+    deviation = (scale * values - mean).abs().mean(-1)
+    assert deviation[0] < 0.05 * deviation[5:].mean()
+    assert len(found) == 5 and len(batch) == 10
+    assert sum(tuple(end.tolist()) in batch for _, end in found) > 1
+    for x, end in found:
+        # Of the five paths near to the mean, the one whose best candidate this is.
+        behind = values[:5].amax(-1) - paths(x.unsqueeze(0))[:5, 0]
+        own = paths.subset(behind.argmin().unsqueeze(0))
+        before, after = own(torch.stack([x, end]))[0]
+        assert after > before
+
+
+def test_large_regions_have_whole_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And so does one that is small beside one that is not."""
+    monkeypatch.setattr(local_surrogate, "maximize_in_region", None)
+    near([0.3], 1 / 8).ask()
+    made = near([0.3, 0.5], 1 / 32)
+    first, second = made.regions
+    regions = (first, replace(second, length=0.8))
+    runs = replace(made.surrogate.runs, regions=regions)
+    made.surrogate = replace(made.surrogate, runs=runs)
+    assert made.surrogate.reach == 1.0
+    made.ask()
+
+
+def test_points_of_a_batch_are_apart() -> None:
+    """Where all maxima are in one corner, which is proposed once."""
+
+    def falling(X: Tensor) -> Tensor:
+        return -X.sum(-1)
+
+    made = near([0.005], 1 / 64, dim=2, f=falling)
+    batch = made.ask()
+    is_corner = (batch.X == 0.0).all(-1)
+    assert int(is_corner.sum()) == 1 and len(batch.X.unique(dim=0)) == 10
+    made.withdraw(batch)
+    assert int((made.ask().X == 0.0).all(-1).sum()) == 1
+    made.tell(torch.zeros(1, 2).double(), [0.0])
+    assert not (made.ask().X == 0.0).all(-1).any()
+
+
+def left(made: TrustRegionBBKB) -> float:
+    """The best value after three batches, below zero."""
     for _ in range(3):
         batch = made.ask()
         made.tell(batch, hill(batch.X))
-    return made.history.best().value / float(hill(X).max()), batch.X
+    return made.history.best().value
 
 
-def test_small_regions_are_climbed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They come nearer to a peak than whole paths at candidates do; large ones not."""
-    small, X = near_a_hill(1 / 256)
-    assert len(X.unique(dim=0)) == 10
-    _, X = near_a_hill(1 / 8)
+def test_they_come_nearer_to_a_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By small deviations and by local maximization, more than by either alone."""
 
-    def none(num: int) -> tuple[None, Tensor]:
-        return None, torch.zeros(num, dtype=torch.bool)
+    def whole(num: int) -> tuple[None, Tensor]:
+        return None, torch.arange(num) < num // 2
 
-    monkeypatch.setattr(local_surrogate, "greedy_spread", none)
-    assert small < 0.6 * near_a_hill(1 / 256)[0]
-    assert torch.equal(X, near_a_hill(1 / 8)[1])
+    both = left(near([0.4], 1 / 256))
+    with monkeypatch.context() as patch:
+        patch.setattr(local_surrogate, "greedy_spread", whole)
+        maximized = left(near([0.4], 1 / 256))
+    with monkeypatch.context() as patch:
+        patch.setattr(local_surrogate, "maximize_in_region", lambda f, X, *_: X)
+        greedy = left(near([0.4], 1 / 256))
+    assert both > 0.7 * max(maximized, greedy)
 
 
 def told(made: TrustRegionBBKB, num: int, seed: int = 0) -> Tensor:
@@ -322,14 +409,14 @@ def test_no_batch_is_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """One pass over the candidates for a batch, whatever its size."""
     made, passes = REGIONS["regions"](batch_size=30), list[int]()
     told(made, 12)
-    known = local_surrogate.maximizers
+    known = local_surrogate.maximize_paths
 
     def spy(X: Tensor, paths: Any, *args: Any, **named: Any) -> Any:
         assert all(path.points.dtype == F64 for path in paths)  # none is rounded
         passes.append(len(paths[0].beta))
         return known(X, paths, *args, **named)
 
-    monkeypatch.setattr(local_surrogate, "maximizers", spy)
+    monkeypatch.setattr(local_surrogate, "maximize_paths", spy)
     batch = made.ask()
     assert passes == [30] and len(batch.X.unique(dim=0)) == 30
 

@@ -432,8 +432,8 @@ class PriorSource:
         kernel, lam, dim = self.settings.covar_module, self.settings.lam, X.shape[-1]
         dim += len(self.campaigns) * of_points
         if kernel is None or lam is None:
-            make = inferred_likelihood if self.has_noise_prior else plain_likelihood
-            likelihood = make(self.min_noise).to(X)
+            has_prior = self.has_noise_prior
+            likelihood = inferred_likelihood(self.min_noise, has_prior=has_prior).to(X)
             inferred: dict[str, Any] = {"likelihood": likelihood}
             if self.inferred_kernel is not None:
                 inferred["covar_module"] = self.inferred_kernel(dim).to(X)
@@ -463,20 +463,20 @@ def is_spread(values: Tensor) -> bool:
     return len(values) > 0 and bool(values.min() < values.max())
 
 
-def inferred_likelihood(least_noise: float) -> GaussianLikelihood:
-    """BoTorch's likelihood, with a bound of the noise variance of its own."""
+def inferred_likelihood(
+    least_noise: float, *, has_prior: bool = True
+) -> GaussianLikelihood:
+    """BoTorch's likelihood, with a bound of the noise variance of its own.
+
+    Or one without a prior of the noise, from the same start.
+    """
     likelihood = get_gaussian_likelihood_with_lognormal_prior()
     start = float(likelihood.noise.detach())
     bound = GreaterThan(least_noise, transform=None, initial_value=start)
+    if not has_prior:
+        return GaussianLikelihood(noise_constraint=bound)
     likelihood.noise_covar.register_constraint("raw_noise", bound)
     return likelihood
-
-
-def plain_likelihood(least_noise: float) -> GaussianLikelihood:
-    """The same without a prior of the noise, from the same start."""
-    start = inferred_likelihood(least_noise).noise.item()
-    bound = GreaterThan(least_noise, transform=None, initial_value=start)
-    return GaussianLikelihood(noise_constraint=bound)
 
 
 def matern_kernel(dim: int, reach: float = 1.0) -> Kernel:

@@ -9,7 +9,7 @@ import torch
 from botorch.utils.sampling import manual_seed
 from torch import Tensor
 
-from botorch_sparse.pools.path_maximizers import maximizers, upper_bounds
+from botorch_sparse.pools.path_maximizers import maximize_paths, upper_bounds
 from botorch_sparse.pools.sample_paths import NUM_FEATURES, SamplePaths
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
@@ -30,8 +30,8 @@ from botorch_sparse.strategies.surrogates.prior_fitting import (
 from botorch_sparse.strategies.trust_region.regions import Judge, Regions, shares
 from botorch_sparse.strategies.trust_region.trust_region import (
     Region,
-    climbed,
     fail_tolerance,
+    maximize_in_region,
     side_weights,
     smallest_length,
 )
@@ -51,7 +51,9 @@ LEAST_NOISE = 1e-8
 # lengthscales would have a fit follow ripples, of which many optima come.
 SMALL_LENGTH = 1 / 16
 # Of paths that keep to the mean, the least factor of how far they are from it.
-LEAST_SPREAD = 0.01
+LEAST_DEVIATION = 0.01
+# Points of a batch that differ by less, in sides of their region, are as good as one.
+NEAR = 1e-3
 # Noise variance, in prior variances, above which means and not values are compared.
 NOISY = 0.01
 
@@ -162,12 +164,9 @@ class LocalSurrogate:
             prior = replace(prior, hyperparameters=None)
         steps = MORE_STEPS if prior.hyperparameters else FIRST_STEPS
         few = fit_points(values, generator)
-        if source.is_inferred and not len(self.domain.discrete):
-            # A small region is to its kernel what the box is at first; of several, the
-            # largest one, since they have one kernel.
-            length = max(region.length for region in self.regions)
-            if length < SMALL_LENGTH:
-                source = source.within(length / SMALL_LENGTH)
+        if source.is_inferred and self.reach < 1.0:
+            # A small region is to its kernel what the box is at first.
+            source = source.within(self.reach)
         return source.fitted(prior, one, generator, few, steps)
 
     def _judge(self, record: RunRecord) -> Judge:
@@ -280,7 +279,8 @@ class LocalSurrogate:
         """Where sample paths are best, each path at another point.
 
         Of several outcomes each path has its own random scalarization. Once all regions
-        are small, half of the paths of one outcome keep to the mean, and are climbed.
+        are small, half of the paths of one outcome keep to the mean, and are maximized
+        within their region from there, but for points that are near to another one.
 
         Args:
             regions: Those that are ready.
@@ -295,56 +295,70 @@ class LocalSurrogate:
         posteriors, X = self.posteriors_of(record), torch.cat([*candidates])
         sizes = torch.tensor([len(part) for part in candidates])
         region_of = torch.arange(len(regions)).repeat_interleave(sizes)
-        levels, spread, climbs = upper_bounds, None, torch.zeros(num, dtype=torch.bool)
+        levels, spread, is_greedy = upper_bounds, None, torch.zeros(num).bool()
         with manual_seed(draw_seed(generator)):
             if len(posteriors) > 1:
                 preference = Preference.of(record)
                 weights = preference.draw_weights(num).to(X.device)
                 levels = partial(self._levels, preference, weights.double())
-            elif self._are_small(regions):
-                spread, climbs = greedy_spread(num)
+            elif self.reach < 1.0:
+                spread, is_greedy = greedy_spread(num)
             paths = [
                 SamplePaths.draw(each, num, NUM_FEATURES, 0.0, spread)
                 for each in posteriors
             ]
         once = SelectableRows(once=True)
-        rows = maximizers(self.source.inputs(X), paths, once, levels=levels)
-        points, home = X[rows], region_of[rows]
+        rows = maximize_paths(self.source.inputs(X), paths, once, levels=levels)
+        home, points = region_of[rows], X[rows]
         for number, region in enumerate(regions):
-            which = (climbs[: len(rows)] & (home == number)).nonzero().squeeze(-1)
-            if len(which):
-                points[which] = self._climbed(
-                    paths[0].some(which), points[which], region, record
-                )
+            which = (is_greedy[: len(rows)] & (home == number)).nonzero().squeeze(-1)
+            if not len(which):
+                continue
+            some, start = paths[0].subset(which), points[which]
+            ends = self._maximized(some, start, region, record)
+            for place, end in zip(which.tolist(), ends, strict=True):
+                others = torch.cat([points[:place], points[place + 1 :]])
+                if not self._is_near(end, others, region, record):
+                    points[place] = end
         return [(regions[i], x) for i, x in zip(home.tolist(), points, strict=True)]
 
-    def _are_small(self, regions: Sequence[Region]) -> bool:
-        """Whether functions are smooth in all of some regions, and features too."""
-        is_small = all(region.length < SMALL_LENGTH for region in regions)
-        return is_small and not len(self.domain.discrete)
+    @property
+    def reach(self) -> float:
+        """Length of the largest region in units of one that counts as small; at most 1.
 
-    def _climbed(
+        And 1 where a feature is discrete: functions of it are not smooth.
+        """
+        if len(self.domain.discrete):
+            return 1.0
+        return min(1.0, max(r.length for r in self.regions) / SMALL_LENGTH)
+
+    def _maximized(
         self, paths: SamplePaths, X: Tensor, region: Region, record: RunRecord
     ) -> Tensor:
-        """Where paths lead from one point each, within a region.
-
-        Those that end at a known point, or where another one does, as in a corner of
-        the region, stay where they were.
-        """
-        ends = climbed(
-            lambda Z: paths.each(self.source.inputs(Z)),
+        """Where paths are best within a region, from a `k x d` point for each."""
+        return maximize_in_region(
+            lambda Z: paths.at_own_points(self.source.inputs(Z)),
             X,
             self.domain.box,
             self.centers(record, [region])[0],
             region.length * self.side_weights(),
         )
-        seen = set[tuple[float, ...]]()
-        for place, end in enumerate(ends.cpu()):
-            is_known = record.number_of(end) is not None
-            if is_known or tuple(end.tolist()) in seen:
-                ends[place] = X[place]
-            seen.add(tuple(end.tolist()))
-        return ends
+
+    def _is_near(
+        self, x: Tensor, others: Tensor, region: Region, record: RunRecord
+    ) -> bool:
+        """Whether a point was measured, or is as good as another one of the batch.
+
+        Paths near to the mean have maxima that are near to each other, and in the
+        corners of regions the same ones.
+        """
+        number = record.number_of(x.cpu())
+        if number is not None and bool((record.point == number).any()):
+            return True
+        low, high = self.domain.box.bounds
+        sides = region.length * self.side_weights() * (high - low)
+        away = ((others - x) / sides).abs().amax(-1)
+        return bool((away < NEAR).any())
 
     def _levels(
         self,
@@ -394,16 +408,16 @@ class LocalSurrogate:
 
 
 def greedy_spread(num: int) -> tuple[Tensor, Tensor]:
-    """How far paths of a batch are from the mean, and which of them are climbed.
+    """How far paths of a batch are from the mean, and which of them keep to it.
 
-    Half of them, by chance: those are nearer, by factors from a hundredth to one that
-    are equally spaced in logarithms, and where they lie between is random. So a batch
-    goes to where the mean is best and to where it may be better. Whole paths, in twenty
-    dimensions, hope for something at each corner of a region, and mostly in vain.
+    Half of them, by chance. Their factors are from a hundredth to one, equally spaced
+    in logarithms but for a random part. So a batch goes to where the mean is best and
+    to where it may be better. Others, in twenty dimensions, hope for something at each
+    corner of a region, and mostly in vain.
     """
     u = (torch.arange(num) + torch.rand(num, dtype=torch.float64)) / num
-    climbs = u < 0.5
-    return torch.where(climbs, LEAST_SPREAD ** (1 - 2 * u), 1.0), climbs
+    is_greedy = u < 0.5
+    return torch.where(is_greedy, LEAST_DEVIATION ** (1 - 2 * u), 1.0), is_greedy
 
 
 def at(values: FoldedEvaluations, places: Tensor) -> FoldedEvaluations:

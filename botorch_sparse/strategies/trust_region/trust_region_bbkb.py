@@ -5,7 +5,8 @@ Where the parts of [Eriksson2019]_ are:
 =================================  ==================================================
 lengths, successes, failures       `Region`
 middles, restarts                  `Regions`
-candidates, and climbs from them   `candidates_around`, `climbed`
+candidates                         `candidates_around`
+the best points near them          `maximize_in_region`
 the posterior                      `LocalSurrogate`
 batches of several regions         `TrustRegionBBKB._best_points`
 =================================  ==================================================
@@ -89,7 +90,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     for each point, or by an upper confidence bound whose variances shrink with each
     point. Once all regions are below a length of 1/16 and features are continuous, half
     of the paths of one outcome keep to the posterior mean, by factors from a hundredth
-    to one, and are climbed from their best candidate by L-BFGS-B.
+    to one, and are maximized from their best candidate on by L-BFGS-B.
 
     The posterior knows the evaluations of the present runs that are within two sides of
     the middles, 200 to 2,000; the nearest 500 of them are its inducing points, and what
@@ -126,7 +127,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     Cost of a batch of `q` points, with `A` candidates, `n` points in the posterior and
     `m` inducing points: O(n m^2), O(A d (m + F)) and O(q A (m + F)) for F = 512 random
     features (or O(A m^2 + q A m) for the bound); O(300^3) for an iteration of the fit;
-    O(q d (m + F)) for each of the 30 steps of a climb.
+    O(q d (m + F)) for each of some 40 steps of a local maximization.
 
     Args:
         candidates: For an error that says so: there is no table.
@@ -317,10 +318,10 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
                 regions, parts, limit, self.record, self.generator
             )
         else:
-            pairs = zip(regions, parts, strict=True)
-            each = [(region, x) for region, X in pairs for x in X]
-            rows = self._by_bound(posteriors[0], torch.cat(parts), limit)
-            best = [each[row] for row in rows]
+            X, pairs = torch.cat(parts), zip(regions, parts, strict=True)
+            region_of = [region for region, part in pairs for _ in range(len(part))]
+            rows = self._by_bound(posteriors[0], X, limit)
+            best = [(region_of[row], X[row]) for row in rows]
         return [(self.record.add_point(x), region.run) for region, x in best]
 
     def _candidates(self, region: Region) -> Tensor:

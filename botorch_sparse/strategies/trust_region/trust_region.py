@@ -243,6 +243,7 @@ def maximize_in_region(
         loss,
         first.flatten().cpu().numpy(),
         jac=True,
+        method="L-BFGS-B",
         bounds=[(0.0, 1.0)] * first.numel(),
         options=options,
     )

@@ -146,13 +146,14 @@ class SamplePaths:
     def at_own_points(self, X: Tensor) -> Tensor:
         """The value of each path at a point of its own, `k`; differentiable.
 
-        Of paths without a residual, at `k x d` points. Cost: O(k d (m + F)).
+        At `k x d` points; without a residual. Cost: O(k d (m + F)).
         """
-        assert self.prior is not None
         Z = X - self.center
         K = dense_covariance(self.kernel, self.points, Z.to(self.points)).mT
-        drawn = self.prior.at_own_points(Z.to(self.prior.frequencies))
-        return self.mean(X) + (drawn + (self.beta * K).sum(-1)).to(X.dtype)
+        f = (self.beta * K).sum(-1)
+        if self.prior is not None:
+            f = f + self.prior.at_own_points(Z.to(self.prior.frequencies))
+        return self.mean(X) + f.to(X.dtype)
 
     def subset(self, numbers: Tensor) -> "SamplePaths":
         """Some of the paths."""

@@ -107,7 +107,7 @@ def covariance(problem: Problem) -> np.ndarray:
     return (k(X, X) - Q + embedded).numpy()
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "matern52", "scaled"])
+@pytest.mark.parametrize("kernel", ["rbf", "matern52", "scaled", "product"])
 def test_each_path_at_its_own_point(kernel: str) -> None:
     """As at all points, with the gradient that differences have, and some of them."""
     problem = problem_of(kernel)

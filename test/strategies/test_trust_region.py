@@ -144,13 +144,18 @@ CUTS: dict[str, dict[str, Any]] = {
 }
 
 
+def cut_box(cut: str, dtype: torch.dtype) -> tuple[Box, Tensor, Tensor]:
+    """A box, a middle where all its constraints are tight, and the region's sides."""
+    center, sides = torch.full((30,), 0.2, dtype=dtype), torch.full((30,), 0.2)
+    return Box(UNIT.to(dtype), **CUTS[cut]), center, sides.double()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
 @pytest.mark.parametrize("cut", CUTS)
 def test_candidates_meet_constraints(cut: str, dtype: torch.dtype) -> None:
     """Around a middle where all constraints are tight."""
-    box = Box(UNIT.to(dtype), **CUTS[cut])
-    center, sides = torch.full((30,), 0.2, dtype=dtype), torch.full((30,), 0.2)
-    X = candidates_around(box, center, sides.double(), 200, 3)
+    box, center, sides = cut_box(cut, dtype)
+    X = candidates_around(box, center, sides, 200, 3)
     assert X.dtype == dtype and len(X) > 100
     assert box.is_feasible(X).all()
     assert ((X - center).abs() <= 0.1 + 1e-6).all()
@@ -190,17 +195,16 @@ def test_local_maxima_are_the_peaks() -> None:
 @pytest.mark.parametrize("cut", CUTS)
 def test_local_maxima_meet_constraints(cut: str, dtype: torch.dtype) -> None:
     """Mostly better than the best of many candidates, and none worse than it was."""
-    box = Box(UNIT.to(dtype), **CUTS[cut])
-    center, sides = torch.full((30,), 0.2, dtype=dtype), torch.full((30,), 0.2)
-    X = candidates_around(box, center, sides.double(), 60, 3)
+    box, center, sides = cut_box(cut, dtype)
+    X = candidates_around(box, center, sides, 60, 3)
     _, f = hills(X)
-    found = maximize_in_region(f, X, box, center, sides.double())
+    found = maximize_in_region(f, X, box, center, sides)
     assert found.dtype == dtype and box.is_feasible(found).all()
     assert ((found - center).abs() <= 0.1 + 1e-6).all()
     before, after = f(X.double()), f(found.double())
     assert (after >= before).all()
     assert (after > before).double().mean() > 0.9
-    many = candidates_around(box, center, sides.double(), 2000, 4).double()
+    many = candidates_around(box, center, sides, 2000, 4).double()
     best = torch.stack([f(x.expand(X.shape)) for x in many]).amax(0)
     assert (after > best).double().mean() > 0.5
 
@@ -214,6 +218,16 @@ def test_a_middle_beside_a_fixed_value() -> None:
     center[0] -= 9e-7
     _, f = hills(X)
     assert (maximize_in_region(f, X, box, center, sides)[:, 0] == 0.2).all()
+
+
+def test_local_maxima_leave_discrete_features() -> None:
+    box = Box(UNIT[:, :4], discrete_dims={1: (0, 1)})
+    center = torch.tensor([0.2, 0.0, 0.2, 0.2], dtype=F64)
+    sides = torch.full((4,), 0.2, dtype=F64)
+    X = candidates_around(box, center, sides, 8, 0)
+    found = maximize_in_region(hills(X)[1], X, box, center, sides)
+    assert torch.equal(found[:, 1], X[:, 1])
+    assert (found[:, [0, 2, 3]] != X[:, [0, 2, 3]]).any(-1).all()
 
 
 def test_paths_that_keep_to_the_mean() -> None:

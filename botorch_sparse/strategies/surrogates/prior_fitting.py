@@ -161,8 +161,8 @@ class PriorSource:
     def within(self, reach: float) -> "PriorSource":
         """The same for fits to a small part of a box, whose sides are `reach`.
 
-        The kernel is Matern's for inputs in such a part. The noise has no prior:
-        BoTorch's takes a hundred from the log likelihood at a variance of 1e-8.
+        The kernel is Matern's for inputs in such a part. The noise has no prior: the
+        density of BoTorch's at a variance of 1e-8 is e^-90 of the largest one.
         """
         other = copy(self)
         other.inferred_kernel = partial(matern_kernel, reach=reach)

@@ -312,14 +312,8 @@ class LocalSurrogate:
         home, points = region_of[rows], X[rows]
         for number, region in enumerate(regions):
             which = (is_greedy[: len(rows)] & (home == number)).nonzero().squeeze(-1)
-            if not len(which):
-                continue
-            some, start = paths[0].subset(which), points[which]
-            ends = self._maximized(some, start, region, record)
-            for place, end in zip(which.tolist(), ends, strict=True):
-                others = torch.cat([points[:place], points[place + 1 :]])
-                if not self._is_near(end, others, region, record):
-                    points[place] = end
+            if len(which):
+                points = self._maximized(paths[0], points, which, region, record)
         return [(regions[i], x) for i, x in zip(home.tolist(), points, strict=True)]
 
     @property
@@ -333,32 +327,38 @@ class LocalSurrogate:
         return min(1.0, max(r.length for r in self.regions) / SMALL_LENGTH)
 
     def _maximized(
-        self, paths: SamplePaths, X: Tensor, region: Region, record: RunRecord
+        self,
+        paths: SamplePaths,
+        points: Tensor,
+        which: Tensor,
+        region: Region,
+        record: RunRecord,
     ) -> Tensor:
-        """Where paths are best within a region, from a `k x d` point for each."""
-        return maximize_in_region(
-            lambda Z: paths.at_own_points(self.source.inputs(Z)),
-            X,
-            self.domain.box,
-            self.centers(record, [region])[0],
-            region.length * self.side_weights(),
-        )
+        """Points of a batch, some of which are now where their paths are best nearby.
 
-    def _is_near(
-        self, x: Tensor, others: Tensor, region: Region, record: RunRecord
-    ) -> bool:
-        """Whether a point was measured, or is as good as another one of the batch.
-
-        Paths near to the mean have maxima that are near to each other, and in the
-        corners of regions the same ones.
+        Paths near to the mean have maxima that are near to each other, and in corners
+        of the region the same one. A path whose maximum was measured, or is near to
+        another point, stays where it was.
         """
-        number = record.number_of(x.cpu())
-        if number is not None and bool((record.point == number).any()):
-            return True
-        low, high = self.domain.box.bounds
-        sides = region.length * self.side_weights() * (high - low)
-        away = ((others - x) / sides).abs().amax(-1)
-        return bool((away < NEAR).any())
+        box, some = self.domain.box, paths.subset(which)
+        center = self.centers(record, [region])[0]
+        sides = region.length * self.side_weights()
+        ends = maximize_in_region(
+            lambda Z: some.at_own_points(self.source.inputs(Z)),
+            points[which],
+            box,
+            center,
+            sides,
+        )
+        near, points = NEAR * sides * (box.bounds[1] - box.bounds[0]), points.clone()
+        for place, end in zip(which.tolist(), ends, strict=True):
+            number = record.number_of(end.cpu())
+            is_measured = number is not None and bool((record.point == number).any())
+            is_near = ((points - end).abs() < near).all(-1)
+            is_near[place] = False
+            if not is_measured and not bool(is_near.any()):
+                points[place] = end
+        return points
 
     def _levels(
         self,
@@ -412,8 +412,8 @@ def greedy_spread(num: int) -> tuple[Tensor, Tensor]:
 
     Half of them, by chance. Their factors are from a hundredth to one, equally spaced
     in logarithms but for a random part. So a batch goes to where the mean is best and
-    to where it may be better. Others, in twenty dimensions, hope for something at each
-    corner of a region, and mostly in vain.
+    to where it may be better. In twenty dimensions whole paths are best in some corner
+    of a region, of which little is known.
     """
     u = (torch.arange(num) + torch.rand(num, dtype=torch.float64)) / num
     is_greedy = u < 0.5

@@ -27,7 +27,7 @@ NUM_CHANGED, FEW_CHANGED = 20, 4
 SLACK = 1e-8
 # Sweeps over the inequalities; what they leave is pulled to the middle.
 SWEEPS = 3
-# Iterations of a local maximization, and evaluations after which none begins.
+# Iterations of a local maximization at most, and evaluations after which it ends.
 LOCAL_STEPS, LOCAL_EVALUATIONS = 30, 40
 
 

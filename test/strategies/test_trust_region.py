@@ -287,12 +287,15 @@ def test_half_of_a_batch_is_maximized_in_small_regions(
         ends = maximize_in_region(f, X, box, center, sides)
         assert ((ends - center).abs() <= sides / 2 + 1e-12).all()
         assert ((X - center).abs() <= sides / 2 + 1e-12).all()
-        found.extend(zip(X, ends, strict=True))
+        found.append((X, ends))
         return ends
+
+    def two_hills(X: Tensor) -> Tensor:
+        return torch.maximum(hill(X + 0.1), hill(X - 0.1))
 
     monkeypatch.setattr(local_surrogate, "maximize_paths", spy)
     monkeypatch.setattr(local_surrogate, "maximize_in_region", searched)
-    made = near([0.3, 0.5], 1 / 32)
+    made = near([0.3, 0.5], 1 / 32, f=two_hills)
     batch = {*map(tuple, made.ask().X.tolist())}
     ((paths, X),) = drawn
     values = paths(X)
@@ -300,14 +303,18 @@ def test_half_of_a_batch_is_maximized_in_small_regions(
     mean = made.predict(X)[0]
     deviation = (scale * values - mean).abs().mean(-1)
     assert deviation[0] < 0.05 * deviation[5:].mean()
-    assert len(found) == 5 and len(batch) == 10
-    assert sum(tuple(end.tolist()) in batch for _, end in found) > 1
-    for x, end in found:
-        # Of the five paths near to the mean, the one whose best candidate this is.
-        behind = values[:5].amax(-1) - paths(x.unsqueeze(0))[:5, 0]
-        own = paths.subset(behind.argmin().unsqueeze(0))
-        before, after = own(torch.stack([x, end]))[0]
-        assert after > before
+    assert len(found) == 2 and len(batch) == 10
+    assert sum(len(starts) for starts, _ in found) == 5
+    for starts, ends in found:
+        assert any(tuple(end.tolist()) in batch for end in ends)
+        # Of the five paths near to the mean, those whose best candidates these are.
+        behind = values[:5].amax(-1, keepdim=True) - paths(starts)[:5]
+        own = paths.subset(behind.argmin(0))
+        before, after = own.at_own_points(starts), own.at_own_points(ends)
+        assert (after > before).all()
+        if len(ends) > 1:
+            assert after.sum() > own.at_own_points(ends.roll(1, 0)).sum()
+    assert max(len(ends) for _, ends in found) > 1
 
 
 def test_large_regions_have_whole_paths(monkeypatch: pytest.MonkeyPatch) -> None:

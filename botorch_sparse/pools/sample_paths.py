@@ -34,7 +34,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-from botorch_sparse.kernels import dense_covariance, prior_variance
+from botorch_sparse.kernels import RelatedKernel, dense_covariance, prior_variance
 from botorch_sparse.kernels.kernel_matrices import unscaled
 from botorch_sparse.kernels.lengthscales import innermost
 from botorch_sparse.posteriors import NystromPosterior
@@ -97,7 +97,7 @@ class SamplePaths:
         kernel = posterior.covar_module
         features = None
         if has_random_features(kernel):
-            features = _feature_map(kernel, S.shape[-1], num_features)
+            features = _feature_map(_stationary(kernel), S.shape[-1], num_features)
             omega = torch.randn(num_paths, num_features, dtype=torch.float64)
             omega = omega.to(S.device)
         noise = torch.randn(num_paths, len(S), dtype=S.dtype).to(S.device)
@@ -111,10 +111,16 @@ class SamplePaths:
             zero = torch.zeros_like(S[:1]).squeeze(0)
             left = Residual(L, spread, int(torch.randint(2**31, ())))
             return cls(posterior.mean_module, kernel, None, zero, S, beta, left)
-        if spread is not None:
-            omega = omega * spread.unsqueeze(-1).to(omega)
+        slopes = _slopes(kernel, num_paths, S.shape[-1])
         center = S.mean(0)
-        prior = _FourierFeatures.of(features, omega, S.shape[-1])
+        if slopes is not None:
+            center[slopes.any(0).to(center.device)] = 0.0  # these have an origin
+            slopes = slopes.to(omega)
+        if spread is not None:
+            factor = spread.unsqueeze(-1).to(omega)
+            omega = omega * factor
+            slopes = None if slopes is None else slopes * factor
+        prior = _FourierFeatures.of(features, omega, slopes, S.shape[-1])
         g_S = prior((S - center).double()).mT.to(S)
         white = torch.linalg.solve_triangular(L, g_S, upper=False).mT
         beta = torch.linalg.solve_triangular(L, z - white, upper=False, left=False)
@@ -124,7 +130,7 @@ class SamplePaths:
         if rounding(kernel, points, beta) <= tolerance:
             kernel = copy.deepcopy(kernel).float()
             points, beta = points.float(), beta.float()
-        coarse = _FourierFeatures(*(part.float() for part in prior))
+        coarse = prior.float()
         return cls(posterior.mean_module, kernel, coarse, center, points, beta)
 
     @property
@@ -220,37 +226,54 @@ class SamplePaths:
 
 
 class _FourierFeatures(NamedTuple):
-    r"""Functions :math:`\sum_i a_i \sin(w_i^\top x) + b_i \cos(w_i^\top x)`."""
+    r"""Functions :math:`\sum_i a_i \sin(w_i^\top x) + b_i \cos(w_i^\top x)`.
+
+    With `slopes` also :math:`s^\top x`.
+    """
 
     frequencies: Tensor  # `F x d` of them
     sines: Tensor  # `k x F` amplitudes
     cosines: Tensor  # `k x F` amplitudes
+    slopes: Tensor | None = None  # `k x d`; None for zeros
 
     @classmethod
     def of(
-        cls, features: KernelFeatureMap, omega: Tensor, dim: int
+        cls, features: KernelFeatureMap, omega: Tensor, slopes: Tensor | None, dim: int
     ) -> "_FourierFeatures":
-        """Sums of random features, sines first, by weights (`k x 2F`)."""
+        """Sums of random features, sines first, by weights (`k x 2F`); and slopes."""
         eye = torch.eye(dim, dtype=omega.dtype, device=omega.device)
         inputs = features.input_transform
         frequencies = features.weight @ (eye if inputs is None else inputs(eye)).mT
         amplitude = features(torch.zeros_like(eye[:1]))[..., -1]
-        return cls(frequencies, *(amplitude * omega).chunk(2, dim=-1))
+        sines, cosines = (amplitude * omega).chunk(2, dim=-1)
+        return cls(frequencies, sines, cosines, slopes)
 
     def __call__(self, X: Tensor) -> Tensor:
         """Values at `q x d` points, `k x q`."""
         phase = self.frequencies @ X.mT
         sine = phase.sin()
-        return torch.addmm(self.sines @ sine, self.cosines, phase.cos_())
+        f = torch.addmm(self.sines @ sine, self.cosines, phase.cos_())
+        return f if self.slopes is None else f.addmm_(self.slopes, X.mT)
 
     def at_own_points(self, X: Tensor) -> Tensor:
         """The value of each function at a point of its own, `k`."""
         phase = X @ self.frequencies.mT
-        return (self.sines * phase.sin() + self.cosines * phase.cos()).sum(-1)
+        f = (self.sines * phase.sin() + self.cosines * phase.cos()).sum(-1)
+        return f if self.slopes is None else f + (self.slopes * X).sum(-1)
 
     def subset(self, numbers: Tensor) -> "_FourierFeatures":
         """Some of the functions."""
-        return self._replace(sines=self.sines[numbers], cosines=self.cosines[numbers])
+        slopes = None if self.slopes is None else self.slopes[numbers]
+        sines, cosines = self.sines[numbers], self.cosines[numbers]
+        return _FourierFeatures(self.frequencies, sines, cosines, slopes)
+
+    def float(self) -> "_FourierFeatures":
+        """The same in float32."""
+        frequencies, sines, cosines, slopes = self
+        slopes = None if slopes is None else slopes.float()
+        return _FourierFeatures(
+            frequencies.float(), sines.float(), cosines.float(), slopes
+        )
 
 
 def rounding(kernel: Kernel, points: Tensor, beta: Tensor) -> float:
@@ -264,7 +287,7 @@ def rounding(kernel: Kernel, points: Tensor, beta: Tensor) -> float:
     .. math:: |\Delta f| \le \epsilon \, (6 \rho^2 + 2) \, k(0) \, |\beta|_1.
     """
     base = innermost(kernel)
-    if getattr(base, "nu", 2.5) < 1.5:
+    if isinstance(base, RelatedKernel) or getattr(base, "nu", 2.5) < 1.5:
         return torch.inf
     seen = points if kernel.active_dims is None else points[:, kernel.active_dims]
     squares = (seen / base.lengthscale).square().sum(-1)
@@ -274,8 +297,30 @@ def rounding(kernel: Kernel, points: Tensor, beta: Tensor) -> float:
 
 
 def has_random_features(covar_module: Kernel) -> bool:
-    """Whether a kernel is one of those whose random Fourier features are known."""
-    return isinstance(unscaled(covar_module), RBFKernel | MaternKernel)
+    """Whether a kernel is one of those whose random features are known."""
+    return isinstance(unscaled(_stationary(covar_module)), RBFKernel | MaternKernel)
+
+
+def _stationary(covar_module: Kernel) -> Kernel:
+    """The part of a kernel that random Fourier features are of."""
+    if isinstance(covar_module, RelatedKernel):
+        return covar_module.kernels[0]
+    return covar_module
+
+
+def _slopes(covar_module: Kernel, num: int, dim: int) -> Tensor | None:
+    """Slopes of functions of the other parts, `num x dim`; None where there are none.
+
+    Drawn on the host: normal with the scale of each part's product for a variance.
+    """
+    if not isinstance(covar_module, RelatedKernel):
+        return None
+    slopes = torch.zeros(num, dim, dtype=torch.float64)
+    for part in covar_module.kernels[1:]:
+        sd = part.outputscale.detach().double().cpu().sqrt()
+        column = part.base_kernel.active_dims.cpu()
+        slopes[:, column] = sd * torch.randn(num, 1, dtype=torch.float64)
+    return slopes
 
 
 def _feature_map(covar_module: Kernel, dim: int, num_features: int) -> KernelFeatureMap:

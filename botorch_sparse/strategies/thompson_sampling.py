@@ -8,6 +8,7 @@ from gpytorch.kernels import Kernel
 from botorch_sparse.argument_checks import check_keywords, check_whole
 from botorch_sparse.inducing import InducingPointSampler, PosteriorVarianceSampler
 from botorch_sparse.pools.sample_paths import require_random_features
+from botorch_sparse.strategies.data.domain import Domain
 from botorch_sparse.strategies.model_strategy import (
     ModelOptions,
     ModelStrategy,
@@ -15,6 +16,8 @@ from botorch_sparse.strategies.model_strategy import (
     settings_of,
     surrogate_of,
 )
+from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
+from botorch_sparse.strategies.surrogates.prior_fitting import few_data_kernel
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 
 DEFAULT_BATCH_SIZE = 20
@@ -25,7 +28,8 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
 
     Each point of a batch maximizes a function drawn from the posterior, so that points
     differ by what is not known yet. On a table a batch takes one pass over all
-    candidates; on a continuous domain each path is maximized by `optimize_acqf`. Paths
+    candidates; on a continuous domain all paths are maximized by one call of
+    `optimize_acqf`. Paths
     are drawn by Matheron's rule from random Fourier features of the prior where the
     kernel is a `RBFKernel` or a `MaternKernel`, in a `ScaleKernel` or not. With a table
     any other positive definite kernel will do: what inducing points explain is drawn by
@@ -46,7 +50,8 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
     with the smaller violation is better [Eriksson2021]_. See
     `botorch_sparse.strategies.data.preference`, and `History.pareto`,
     `History.hypervolume` and `History.reference_point` for what came of it. On a box
-    violations are a penalty while `optimize_acqf` climbs.
+    violations are a penalty during the search, and the kernel that is inferred is
+    Matern's with the narrower prior of `few_data_kernel`.
 
     **Costs.** With the `cost` of each candidate of a table, each path chooses what it
     gains for its cost; with a `budget` costs count less and less as it is spent, and
@@ -115,10 +120,9 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
             covar_module,
             lam,
             partial(
-                surrogate_of,
+                self._surrogate_of,
                 sampler=sampler or PosteriorVarianceSampler(oversampling),
                 initial_sampler=initial_sampler,
-                embeds=False,
             ),
             cost=cost,
             budget=budget,
@@ -129,6 +133,20 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
                 require_random_features(kernel)
         check_whole("batch_size", batch_size)
         self.batch_size = batch_size
+
+    def _surrogate_of(
+        self, domain: Domain, settings: PosteriorSettings, **samplers: Any
+    ) -> Surrogate:
+        """What learns one outcome.
+
+        Where points are the best of a box by several outcomes at once, what a fit to
+        few data is too sure of is sought out.
+        """
+        is_joint = domain.box is not None and len(self.record.outcomes) > 1
+        kernel = few_data_kernel if is_joint else None
+        return surrogate_of(
+            domain, settings, embeds=False, inferred_kernel=kernel, **samplers
+        )
 
     def _select_by_model(self, limit: int) -> list[int]:
         return self.surrogate.maximizers(

@@ -16,11 +16,13 @@ from botorch.exceptions import (
     UnsupportedError,
 )
 from botorch.exceptions.warnings import InputDataWarning
-from botorch.sampling.pathwise import draw_matheron_paths, gen_kernel_features
 from gpytorch.kernels import RBFKernel
 from torch import Tensor
 
+from botorch_sparse.kernels import related_kernel
 from botorch_sparse.pools.compact_rows import CompactRows
+from botorch_sparse.pools.sample_paths import SamplePaths
+from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies import (
     BBKB,
     BKB,
@@ -33,7 +35,7 @@ from botorch_sparse.strategies import (
     ThompsonSampling,
 )
 from botorch_sparse.strategies.data import initial_design
-from botorch_sparse.strategies.surrogates.related import campaign_mean, related_kernel
+from botorch_sparse.strategies.surrogates.related import campaign_mean
 
 X = torch.rand(300, 3, generator=torch.Generator().manual_seed(0)).double()
 OLD = torch.rand(120, 3, generator=torch.Generator().manual_seed(1)).double()
@@ -374,24 +376,35 @@ def test_paths_on_a_box_have_the_moments_of_its_posterior() -> None:
     Z, num = X[100:140], 2000
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        paths = draw_matheron_paths(strategy.model, torch.Size([num]))
+        paths = strategy.surrogate.view.paths(num)
+    number = torch.arange(num).repeat_interleave(len(Z))
     with torch.no_grad():
-        values, posterior = paths(Z), strategy.model.posterior(Z)
+        values = paths(Z.repeat(num, 1), number).view(num, -1)
+        values = strategy.surrogate.view.in_units(values)
+        posterior = strategy.model.posterior(Z)
     mean, variance = posterior.mean.squeeze(-1), posterior.variance.squeeze(-1)
     assert ((values.mean(0) - mean).abs() < 5 * (variance / num).sqrt()).all()
     # The random features' own error comes on top of the draws'.
     assert ((values.var(0) / variance - 1).abs() < 5 * (2 / num) ** 0.5 + 0.1).all()
 
 
-def test_features_of_the_kernel_are_those_of_its_parts() -> None:
+def test_paths_of_the_prior_have_the_moments_of_its_parts() -> None:
+    """The covariance of 20,000 paths before any data, far from the origin too."""
     kernel = related_kernel(2, 5).double().requires_grad_(False)
-    Z = torch.rand(30, 5, generator=torch.Generator().manual_seed(3)).double()
+    for part, scale in zip(kernel.kernels, (0.3, 0.5, 2.0), strict=True):
+        part.outputscale = scale
+    g = torch.Generator().manual_seed(3)
+    Z = torch.rand(30, 5, generator=g).double()
+    Z[:, 3:] += 2.0
+    prior = NystromPosterior.prior(kernel, Z[:10])
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        features = gen_kernel_features(kernel, num_inputs=5, num_outputs=2**14)
-    F = features(Z)
-    assert features.num_outputs == F.shape[-1] == 2**14 + 2
-    assert torch.allclose(F @ F.mT, kernel(Z).to_dense(), atol=0.02)
+        paths = SamplePaths.draw(prior, 20_000, 2**10)
+    F = paths(Z)
+    assert torch.allclose(F.mT @ F / len(F), kernel(Z).to_dense(), rtol=0.05, atol=0.1)
+    assert torch.allclose(
+        paths.subset(torch.arange(30)).at_own_points(Z), F[:30].diagonal(), atol=1e-4
+    )
 
 
 def test_tables_of_bits_take_none() -> None:

@@ -1,10 +1,10 @@
 """The posterior of a box: a BoTorch model."""
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any, Self
+from functools import cached_property
+from typing import Any, Self, cast
 
 import torch
 from botorch.exceptions.warnings import (
@@ -12,9 +12,6 @@ from botorch.exceptions.warnings import (
     OptimizationWarning,
 )
 from botorch.models import SingleTaskGP
-from botorch.optim import optimize_acqf
-from botorch.sampling.pathwise import draw_matheron_paths
-from botorch.sampling.pathwise.paths import SamplePath
 from botorch.utils.sampling import manual_seed
 from torch import Tensor
 from torch.nn.functional import huber_loss
@@ -30,6 +27,7 @@ from botorch_sparse.batching.rules import (
     always_continue,
 )
 from botorch_sparse.models import ModelCertificate, SparseSingleTaskGP
+from botorch_sparse.pools.sample_paths import NUM_FEATURES, SamplePaths
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.data.box import Box
@@ -38,7 +36,6 @@ from botorch_sparse.strategies.data.preference import Preference
 from botorch_sparse.strategies.data.run_record import Evaluations, FoldedEvaluations
 from botorch_sparse.strategies.local_maximization import (
     maximize_each,
-    of_points,
     thorough,
 )
 from botorch_sparse.strategies.surrogates.prior import Prior
@@ -190,22 +187,46 @@ class BoxPosterior(DomainPosterior):
         chosen = list[int]()
         options = self._options(draw_seed(generator))
         with manual_seed(options["options"]["seed"]):
-            for x in self._path_maximizers(num_paths, joint, options):
-                chosen.append(record.add_point(self.box.clamp(x)[0]))
+            for x in self.box.clamp(self._path_maximizers(num_paths, joint, options)):
+                chosen.append(record.add_point(x))
                 if not continues(len(chosen)):
                     break
         return chosen
 
     def _path_maximizers(
         self, num_paths: int, joint: JointOutcomes | None, options: dict[str, Any]
-    ) -> Iterable[Tensor]:
-        """Points where paths are best, `1 x d` each; for several outcomes at once."""
+    ) -> Tensor:
+        """Points where paths are best, `q x d`."""
         if joint is not None:
-            yield from _joint_path_maximizers(joint, num_paths, options).split(1)
-            return
-        for _ in range(num_paths):
-            path = draw_matheron_paths(self._learned_model, torch.Size([1]))
-            yield optimize_acqf(of_points(partial(_values_on, path)), q=1, **options)[0]
+            return _joint_path_maximizers(joint, num_paths, options)
+        paths = self.paths(num_paths)
+        ends = maximize_each(paths, num_paths, **options)
+        number = torch.arange(num_paths)
+        with torch.no_grad():
+            values = paths(ends.flatten(0, 1), number.repeat_interleave(ends.shape[1]))
+        return ends[number, values.view(ends.shape[:2]).argmax(-1)]
+
+    @torch.no_grad()
+    def paths(
+        self, num: int, spread: Tensor | None = None
+    ) -> Callable[[Tensor, Tensor], Tensor]:
+        """Sample paths, from `n x d` points and `n` numbers of paths to `n` values.
+
+        By torch's own randomness.
+
+        Args:
+            num: How many.
+            spread: `num` factors of how far they are from the mean; None for 1.
+        """
+        if self.posterior is None:
+            raise no_data()
+        drawn = SamplePaths.draw(self.posterior, num, NUM_FEATURES, 0.0, spread)
+
+        def values(X: Tensor, number: Tensor) -> Tensor:
+            f = drawn.subset(number).at_own_points(self.source.inputs(X))
+            return f.to(X.dtype)
+
+        return values
 
     @override
     def in_units(self, values: Tensor) -> Tensor:
@@ -233,22 +254,19 @@ class BoxPosterior(DomainPosterior):
         return self.box.search_arguments(given, seed)
 
 
-def _values_on(path: SamplePath, X: Tensor) -> Tensor:
-    """Values of one sample path at `k x d` points, `k`."""
-    return path(X)[0]
-
-
 def _joint_path_maximizers(
     joint: JointOutcomes, num_paths: int, options: dict[str, Any]
 ) -> Tensor:
     """Where so many paths of each outcome are best together, `q x d`."""
-    preference, models = joint.preference, [view.model for view in joint.views]
-    if not any(models):
+    preference = joint.preference
+    if all(view.posterior is None for view in joint.views):
         raise no_data()
     weights = preference.draw_weights(num_paths)
     spread = preference.draw_spread(num_paths)
-    is_path = torch.ones(num_paths).bool() if spread is None else spread.bool()
-    paths = [model and _paths(of_standardized(model), is_path) for model in models]
+    paths = [
+        None if view.posterior is None else view.paths(num_paths, spread)
+        for view in cast(tuple[BoxPosterior, ...], joint.views)
+    ]
 
     def outcomes(X: Tensor, number: Tensor) -> Tensor:
         return joint.stack([path and path(X, number) for path in paths])
@@ -258,41 +276,6 @@ def _joint_path_maximizers(
         return maximize_each(climb, num_paths, **options | more)
 
     return joint_maximizers(outcomes, preference, weights, search)
-
-
-@torch.no_grad()
-def _paths(
-    model: SparseSingleTaskGP, is_path: Tensor
-) -> Callable[[Tensor, Tensor], Tensor]:
-    """Sample paths, or the mean in place of some of them, by their numbers.
-
-    Args:
-        model: Of one outcome.
-        is_path: Which of `q` functions are paths.
-
-    Returns:
-        From `n x d` points and `n` numbers of functions to `n` values.
-    """
-    posterior = model.nystrom_posterior()
-    a = posterior.representer_weights()
-
-    def mean(X: Tensor) -> Tensor:
-        Z = model.transform_inputs(X)
-        return posterior.mean_module(Z) + a @ posterior.covariance_with_inducing(Z)
-
-    place, num = is_path.long().cumsum(0) - 1, int(is_path.sum())
-    paths = draw_matheron_paths(model, torch.Size([num])) if num else None
-
-    def values(X: Tensor, number: Tensor) -> Tensor:
-        is_drawn, f = is_path[number], X.new_empty(len(X))
-        if paths is not None and bool(is_drawn.any()):
-            each = paths(X[is_drawn])
-            f[is_drawn] = each[place[number[is_drawn]], torch.arange(each.shape[-1])]
-        if not bool(is_drawn.all()):
-            f[~is_drawn] = mean(X[~is_drawn])
-        return f
-
-    return values
 
 
 def joint_maximizers(

@@ -30,7 +30,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from botorch_sparse.argument_checks import short_list
-from botorch_sparse.kernels import TanimotoKernel, shrink_lengthscales
+from botorch_sparse.kernels import (
+    TanimotoKernel,
+    related_kernel,
+    shrink_lengthscales,
+)
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.pools.compact_rows import CompactRows
 from botorch_sparse.posteriors import NystromPosterior
@@ -54,7 +58,6 @@ from botorch_sparse.strategies.surrogates.prior import (
 from botorch_sparse.strategies.surrogates.related import (
     RelatedData,
     RelatedMeans,
-    related_kernel,
     with_means,
 )
 

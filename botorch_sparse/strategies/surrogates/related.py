@@ -39,18 +39,9 @@ from botorch.exceptions import (
     UnsupportedError,
 )
 from botorch.models.transforms.input import InputTransform
-from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
-from botorch.sampling.pathwise.features.generators import (
-    GenKernelFeatures,
-    gen_kernel_features,
-)
-from botorch.sampling.pathwise.features.maps import FeatureMap, KernelFeatureMap
-from botorch.sampling.pathwise.utils import FeatureSelector
 from botorch.settings import propagate_grads
-from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
-from gpytorch.priors import LogNormalPrior
 from gpytorch.settings import detach_test_caches
-from torch import Size, Tensor
+from torch import Tensor
 from typing_extensions import override
 
 from botorch_sparse.argument_checks import check_finite, check_kind
@@ -217,76 +208,3 @@ class RelatedMeans(InputTransform):
         """Whether it is of the same campaigns."""
         is_same = isinstance(other, type(self)) and super().equals(other)
         return is_same and self.campaigns == other.campaigns
-
-
-class ProductKernel(Kernel):
-    """The inner product, without parameters; `LinearKernel` can't be pickled."""
-
-    @override
-    def forward(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any
-    ) -> Tensor:
-        return (x1 * x2).sum(-1) if diag else x1 @ x2.mT
-
-
-class RelatedKernel(AdditiveKernel):
-    """A sum of kernels, of which BoTorch draws sample paths by all their features."""
-
-
-def related_kernel(num: int, dim: int) -> Kernel:
-    """The kernel of `dim` inputs, of which the last `num` are means of campaigns."""
-    own = [*range(dim - num)]
-    parts = [get_covar_module_with_dim_scaled_prior(len(own), active_dims=own)]
-    parts += [ProductKernel(active_dims=[i]) for i in range(dim - num, dim)]
-    scaled = [ScaleKernel(k, outputscale_prior=LogNormalPrior(0.0, 1.0)) for k in parts]
-    for kernel in scaled:
-        kernel.outputscale = 1.0
-    return RelatedKernel(*scaled)
-
-
-class JoinedFeatures(FeatureMap):
-    """Features of several maps, side by side: those of a sum of kernels."""
-
-    def __init__(self, maps: list[FeatureMap]) -> None:
-        super().__init__()
-        self.maps = torch.nn.ModuleList(maps)
-        self.input_transform = self.output_transform = None
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Features at `... x q x d` points, `... x q x f`."""
-        return torch.cat([each(x) for each in self.maps], dim=-1)
-
-    @property
-    def num_outputs(self) -> int:  # type: ignore[override]
-        """The number `f` of features."""
-        return sum(each.num_outputs for each in self.maps)  # type: ignore[misc]
-
-    @property
-    def batch_shape(self) -> Size:  # type: ignore[override]
-        """None: the kernel has no batches."""
-        return Size()
-
-
-@GenKernelFeatures.register(RelatedKernel)
-def _of_sum(
-    kernel: RelatedKernel, *, num_inputs: int, num_outputs: int
-) -> JoinedFeatures:
-    return JoinedFeatures(
-        [
-            gen_kernel_features(part, num_inputs=num_inputs, num_outputs=num_outputs)
-            for part in kernel.kernels
-        ]
-    )
-
-
-@GenKernelFeatures.register(ProductKernel)
-def _of_product(
-    kernel: ProductKernel, *, num_inputs: int, num_outputs: int
-) -> KernelFeatureMap:
-    dims = kernel.active_dims
-    return KernelFeatureMap(
-        kernel,
-        torch.eye(len(dims), dtype=torch.double, device=dims.device),
-        input_transform=FeatureSelector(indices=dims),
-        output_transform=torch.nn.Identity(),  # a scale is applied after it
-    )

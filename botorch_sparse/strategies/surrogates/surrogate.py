@@ -210,8 +210,7 @@ class DomainPosterior(ABC):
     ) -> list[int]:
         """Points where sample paths are largest; pending points lower no sample.
 
-        On a table they are found together. On a box they are found one by one, and
-        `continues` is asked after each.
+        They are found together; `continues` is asked after each of a box.
 
         Args:
             num_paths: How many.

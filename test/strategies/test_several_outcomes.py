@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 from botorch.exceptions import InputDataError
-from botorch.sampling.pathwise import draw_matheron_paths
 from botorch.utils.sampling import manual_seed
+from gpytorch.kernels import MaternKernel, RBFKernel
 from refusals import refused
 from strategy_table import equal, make_candidates, make_kernel, without_times
 from torch import Tensor
@@ -15,7 +15,6 @@ from botorch_sparse.pools.sample_paths import NUM_FEATURES, SamplePaths
 from botorch_sparse.strategies import Constraint, Objective, Strategy, ThompsonSampling
 from botorch_sparse.strategies.data.domain import draw_seed
 from botorch_sparse.strategies.data.preference import Preference
-from botorch_sparse.strategies.surrogates.prior_fitting import of_standardized
 
 NAN = float("nan")
 LAM = 1e-2
@@ -242,31 +241,47 @@ def test_joint_maximizers_on_a_box_are_the_best_of_a_grid(seed: int) -> None:
     strategy = ThompsonSampling(
         bounds=bounds, outcomes=OUTCOMES, batch_size=6, seed=seed
     )
-    X = torch.linspace(0, 1, 9).double().unsqueeze(-1)
+    X = torch.linspace(0, 1, 5).double().unsqueeze(-1)
     pairs = torch.cat([X, 0 * X + 0.4], dim=-1)
     strategy.tell(X, measure(pairs))
     strategy.learn()
     generator = torch.Generator()
     generator.set_state(strategy.generator.get_state())
-    grid = torch.linspace(0, 1, 5001).double().unsqueeze(-1)
+    views = [part.view for part in strategy.surrogate.parts]
     with manual_seed(draw_seed(generator)):
         preference = Preference.of(strategy.record)
         weights, spread = preference.draw_weights(6), preference.draw_spread(6)
         assert spread is not None and 0 < float(spread.sum()) < 6
-        models = [of_standardized(model) for model in strategy.model]
-        size = torch.Size([int(spread.sum())])
-        paths = [draw_matheron_paths(model, size) for model in models]
+        paths = [view.paths(6, spread) for view in views]
+    grid = torch.linspace(0, 1, 5001).double().unsqueeze(-1)
     both = torch.cat([grid, strategy.ask().X.double()])
-    values = []
-    for model, standardized, path in zip(strategy.model, models, paths, strict=True):
-        mean = standardized.posterior(both).mean.mT
-        f = mean.repeat(6, 1).index_copy(0, spread.nonzero()[:, 0], path(both))
-        transform = model.outcome_transform
-        values.append(transform.means.squeeze() + transform.stdvs.squeeze() * f)
-    level = preference.levels(torch.stack(values, dim=-1), weights)[0].detach()
+    number = torch.arange(6).repeat_interleave(len(both))
+    values = [
+        view.in_units(path(both.repeat(6, 1), number)).view(6, -1).detach()
+        for view, path in zip(views, paths, strict=True)
+    ]
+    deviations = [(f - f[spread == 0][:1]).abs().amax(-1) for f in values]
+    for each in deviations:  # means are equal, and no path is
+        assert bool((each[spread == 0] < 1e-9).all())
+        assert bool((each[spread == 1] > 1e-3).all())
+    level = preference.levels(torch.stack(values, dim=-1), weights)[0]
     best = level[:, :-6].amax(-1)
     assert bool((best > -torch.inf).all())
     assert bool((level[:, -6:].diagonal() >= best - 0.01).all())
+
+
+def test_several_outcomes_of_a_box_have_the_kernel_for_few_data() -> None:
+    """And one outcome has the model's own, as on tables."""
+    bounds = torch.tensor([[0.0] * 3, [1.0] * 3]).double()
+    joint = ThompsonSampling(bounds=bounds, outcomes=OUTCOMES)
+    kernels = [part.view.prior.covar_module for part in joint.surrogate.parts]
+    assert all(isinstance(kernel, MaternKernel) for kernel in kernels)
+    scales = [kernel.lengthscale_prior.scale.item() for kernel in kernels]
+    assert scales == pytest.approx([1.2] * 3)
+    one = ThompsonSampling(bounds=bounds, outcomes=[GAIN])
+    table = ThompsonSampling(make_candidates(), outcomes=OUTCOMES)
+    for part in (*one.surrogate.parts, *table.surrogate.parts):
+        assert isinstance(part.view.prior.covar_module, RBFKernel)
 
 
 def test_finds_the_best_feasible_row() -> None:

@@ -1,5 +1,6 @@
 """Thompson sampling by sample paths: posteriors, domains, batches, resume."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,8 +17,10 @@ from strategy_table import (
     make_kernel,
     objective,
 )
+from torch import Tensor
 
 from botorch_sparse.strategies import ThompsonSampling
+from botorch_sparse.strategies.surrogates.box_posterior import BoxPosterior
 
 OUTSIDE = torch.tensor([[1.5, -0.5], [0.1, 2.0]], dtype=torch.float64)
 
@@ -94,8 +97,53 @@ def test_devices(double: dict[str, Any]) -> None:
     assert mean.device == sd.device == other.candidates.device
 
 
-def test_a_point_on_a_box_maximizes_its_path() -> None:
-    """Where all is known that is the maximizer of the mean; else points scatter."""
+def test_paths_on_a_box_have_the_moments_of_its_posterior() -> None:
+    """By 4,000 paths within five standard errors; less far from the mean by a factor.
+
+    On top of that is the error of the random features.
+    """
+    strategy, num = on_box(), 4000
+    X = strategy.box.sample(6, 0)
+    strategy.tell(X, box_objective(X))
+    strategy.learn()
+    Z, view = strategy.box.sample(30, 1), strategy.surrogate.view
+    mean, sd = strategy.predict(Z)
+    for factor in (None, 0.5, 0.0):
+        spread = None if factor is None else torch.full((num,), factor).double()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            paths = view.paths(num, spread)
+        number = torch.arange(num).repeat_interleave(len(Z))
+        values = view.in_units(paths(Z.repeat(num, 1), number)).view(num, -1).detach()
+        expected = sd * (1.0 if factor is None else factor)
+        error = (values.mean(0) - mean).abs()
+        assert bool((error <= 5 * expected / num**0.5 + 1e-6).all())
+        error = (values.std(0) - expected).abs()
+        assert bool((error <= expected * (5 / (2 * num) ** 0.5 + 0.05) + 1e-6).all())
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_a_point_on_a_box_maximizes_its_path(
+    double: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each the path with its own number, which stand for known peaks here."""
+    bounds = BOUNDS.double() if double else BOUNDS.float()
+    strategy = on_box(bounds=bounds, optimizer_options=THOROUGH, batch_size=5)
+    X = strategy.box.sample(6, 0)
+    strategy.tell(X, box_objective(X))
+    peaks = strategy.box.sample(5, 2)
+
+    def paths(view: BoxPosterior, num: int) -> Callable[[Tensor, Tensor], Tensor]:
+        return lambda X, number: -(X - peaks[number]).square().sum(-1)
+
+    monkeypatch.setattr(BoxPosterior, "paths", paths)
+    found = strategy.ask().X
+    assert found.dtype == bounds.dtype
+    assert torch.allclose(found, peaks, atol=1e-2)
+
+
+def test_points_on_a_box_scatter_by_what_is_not_known() -> None:
+    """Where all is known they are maximizers of the mean."""
     strategy = on_box(optimizer_options=THOROUGH, lam=1e-4, batch_size=4)
     X = strategy.box.sample(64, 0)
     strategy.tell(X, 3 * torch.sin(2 * X[:, 0]) * torch.cos(3 * X[:, 1]))

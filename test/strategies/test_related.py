@@ -388,7 +388,8 @@ def test_paths_on_a_box_have_the_moments_of_its_posterior() -> None:
     assert ((values.var(0) / variance - 1).abs() < 5 * (2 / num) ** 0.5 + 0.1).all()
 
 
-def test_paths_of_the_prior_have_the_moments_of_its_parts() -> None:
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+def test_paths_of_the_prior_have_the_moments_of_its_parts(factor: float) -> None:
     """The covariance of 20,000 paths before any data, far from the origin too."""
     kernel = related_kernel(2, 5).double().requires_grad_(False)
     for part, scale in zip(kernel.kernels, (0.3, 0.5, 2.0), strict=True):
@@ -399,9 +400,11 @@ def test_paths_of_the_prior_have_the_moments_of_its_parts() -> None:
     prior = NystromPosterior.prior(kernel, Z[:10])
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        paths = SamplePaths.draw(prior, 20_000, 2**10)
+        spread = torch.full((20_000,), factor).double()
+        paths = SamplePaths.draw(prior, 20_000, 2**10, spread=spread)
     F = paths(Z)
-    assert torch.allclose(F.mT @ F / len(F), kernel(Z).to_dense(), rtol=0.05, atol=0.1)
+    covariance = F.mT @ F / len(F) / factor**2
+    assert torch.allclose(covariance, kernel(Z).to_dense(), rtol=0.05, atol=0.1)
     assert torch.allclose(
         paths.subset(torch.arange(30)).at_own_points(Z), F[:30].diagonal(), atol=1e-4
     )

@@ -390,14 +390,17 @@ def test_paths_on_a_box_have_the_moments_of_its_posterior() -> None:
 
 @pytest.mark.parametrize("factor", [1.0, 0.5])
 def test_paths_of_the_prior_have_the_moments_of_its_parts(factor: float) -> None:
-    """The covariance of 20,000 paths before any data, far from the origin too."""
+    """The covariance of 20,000 paths before any data, far from the origin too.
+
+    One inducing point leaves most of it to the random features.
+    """
     kernel = related_kernel(2, 5).double().requires_grad_(False)
     for part, scale in zip(kernel.kernels, (0.3, 0.5, 2.0), strict=True):
         part.outputscale = scale
     g = torch.Generator().manual_seed(3)
     Z = torch.rand(30, 5, generator=g).double()
     Z[:, 3:] += 2.0
-    prior = NystromPosterior.prior(kernel, Z[:10])
+    prior = NystromPosterior.prior(kernel, Z[:1])
     with torch.random.fork_rng():
         torch.manual_seed(0)
         spread = torch.full((20_000,), factor).double()

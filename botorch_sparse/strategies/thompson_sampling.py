@@ -29,12 +29,11 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
     Each point of a batch maximizes a function drawn from the posterior, so that points
     differ by what is not known yet. On a table a batch takes one pass over all
     candidates; on a continuous domain all paths are maximized by one call of
-    `optimize_acqf`. Paths
-    are drawn by Matheron's rule from random Fourier features of the prior where the
-    kernel is a `RBFKernel` or a `MaternKernel`, in a `ScaleKernel` or not. With a table
-    any other positive definite kernel will do: what inducing points explain is drawn by
-    their weights, and what they leave is drawn jointly where a path may be largest; see
-    `botorch_sparse.pools.path_maximizers`.
+    `optimize_acqf`. Paths are drawn by Matheron's rule from random Fourier features of
+    the prior where the kernel is a `RBFKernel` or a `MaternKernel`, in a `ScaleKernel`
+    or not. With a table any other positive definite kernel will do: what inducing
+    points explain is drawn by their weights, and what they leave is drawn jointly where
+    a path may be largest; see `botorch_sparse.pools.path_maximizers`.
 
     Use it to find the best candidate with batches of a size of your own; `BBKB` where
     cumulative regret counts, for which its batches carry a guarantee. The regret of

@@ -14,23 +14,31 @@ in the folder that `BOTORCH_SPARSE_DATA` names.
 
 `--reference-points` runs Thompson sampling whose scalarizations start from other points
 than those that it infers, on the tables with several objectives.
+
+`--batches` prints wall seconds of a batch of 20 of Thompson sampling on the 200,000
+rows of `limited`, asked for and learned, with one outcome and with more in turns.
 """
 
 import argparse
 import math
+import os
 import statistics
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from benchmarks.boxes import cell, seen
+from benchmarks.measure import seconds
 from benchmarks.outcome_methods import METHODS, REFERENCE_POINTS, Run
 from benchmarks.outcome_problems import BOXES, TABLES, load_outcomes
 from benchmarks.pools import available
 from benchmarks.store import Store, run_or_report
+from botorch_sparse.strategies import ThompsonSampling
 
 AT = (50, 100, 200, 500, 1000, 2000)
 COMPARED_AT = (100, 200)  # and at the end
@@ -42,6 +50,8 @@ MINIMIZED = {"speed_reducer", "ackley20"}
 DIGITS = {"penicillin": 0, "vehicle_safety": 1, "car_side_impact": 1}
 DIGITS |= {"speed_reducer": 1, "dtlz2": 4, "welded_beam": 4}
 ALL = METHODS | REFERENCE_POINTS
+# Evaluations before the batches that are timed, and how many batches these are.
+BATCHES_AFTER, BATCHES, SIZE = (100, 300, 500), 5, 20
 Record = dict[str, Any]
 
 
@@ -129,12 +139,23 @@ def report(store: Store, args: argparse.Namespace) -> str:
             text, is_no_worse = compared(problem, method, found, end)
             lines.append(text)
             kind = "tables" if problem in TABLES else "boxes"
-            verdicts.setdefault(f"{method}, {kind}", []).append(is_no_worse)
+            names = [f"{method}, {kind}"]
+            if method == advised(problem):
+                names.append(f"what is advised, {kind}")
+            for name in names:
+                verdicts.setdefault(name, []).append(is_no_worse)
     lines.append("")
     for name, each in verdicts.items():
         counts = f"{sum(each)} of {len(each)}"
         lines.append(f"- {name}: no worse than the best peer at all three on {counts}")
     return "\n".join(lines)
+
+
+def advised(problem: str) -> str:
+    """What `docs/explanation/choosing_a_strategy.md` says for a problem."""
+    if problem in TABLES or load_outcomes(problem).reference is not None:
+        return "thompson"
+    return "trust-region"
 
 
 def table(problem: str, found: dict[str, list[Record]], end: int) -> list[str]:
@@ -197,9 +218,56 @@ def _share_of_time(own: list[Record], exact: list[Record] | None) -> str:
     return f"; {mine / theirs:.3f} of the CPU time of {EXACT}{there}"
 
 
+def batches_of(num_outcomes: int, num_before: int) -> Callable[[], None]:
+    """One more batch of `limited` with so many outcomes, after so many evaluations."""
+    problem = load_outcomes("limited")
+    assert problem.X is not None
+    outcomes = problem.outcomes.parts[:num_outcomes]
+    strategy = ThompsonSampling(problem.X, outcomes=outcomes, batch_size=SIZE, seed=0)
+
+    def values(rows: Tensor) -> Tensor:
+        return problem.values(rows)[:, :num_outcomes]
+
+    def next_batch() -> None:
+        batch = strategy.ask()
+        assert batch.indices is not None
+        strategy.tell(batch, values(batch.indices))
+        strategy.learn()
+
+    first = torch.arange(num_before)  # Sobol points
+    strategy.tell(problem.X[first], values(first))
+    strategy.learn()
+    return next_batch
+
+
+def batch_seconds() -> str:
+    """Markdown: medians of batches, one, two and three outcomes in turns."""
+    counts = range(1, len(load_outcomes("limited").outcomes) + 1)
+    names = ("one outcome", "two", "three")
+    lines = ["| threads | evaluations before | " + " | ".join(names) + " |"]
+    lines.append("| --- " * 5 + "|")
+    before = torch.get_num_threads()
+    for threads in (1, os.cpu_count() or 1):
+        torch.set_num_threads(threads)
+        for num in BATCHES_AFTER:
+            jobs = {count: batches_of(count, num) for count in counts}
+            timed = {count: list[float]() for count in counts}
+            for _ in range(1 + BATCHES):
+                for count, job in jobs.items():
+                    timed[count].append(seconds(job))
+            medians = [statistics.median(each[1:]) for each in timed.values()]
+            cells = [f"{m:.2f} s ({m / medians[0]:.2f})" for m in medians]
+            lines.append(f"| {threads} | {num} | " + " | ".join(cells) + " |")
+    torch.set_num_threads(before)
+    return "\n".join(lines)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run what is not stored yet, and print the tables."""
     args = _parse(arguments)
+    if args.batches:
+        print(batch_seconds())
+        return
     run_or_report(args, run_all, report)
 
 
@@ -209,6 +277,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--problems", nargs="*", choices=problems, default=problems)
     parser.add_argument("--methods", nargs="*", choices=ALL)
     parser.add_argument("--reference-points", action="store_true")
+    parser.add_argument("--batches", action="store_true", help="seconds of batches")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--total", type=int, help="evaluations; see the module")
     parser.add_argument("--limit", type=float, default=math.inf, help="CPU s of a run")

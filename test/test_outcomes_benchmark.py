@@ -236,6 +236,10 @@ def test_a_report_has_medians_and_says_where_a_peer_is_better(tmp_path, capsys):
     assert "thompson, boxes: no worse than the best peer at all three on 1 of 1" in (
         printed
     )
+    assert "what is advised, tables: no worse than the best peer at all three on 0" in (
+        printed
+    )
+    assert "what is advised, boxes" not in printed  # that is trust-region
     assert "inf (1 s)" in printed
 
 
@@ -251,3 +255,16 @@ def test_what_is_not_reached_is_no_draw(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "at 100: no worse than random (0.2000); at 200: not reached" in printed
     assert "on 0 of 1" in printed
+
+
+def test_batches_are_timed_with_each_number_of_outcomes(monkeypatch):
+    problem = outcome_problems.limited(300)
+    monkeypatch.setattr(outcomes, "load_outcomes", lambda name: problem)
+    monkeypatch.setattr(outcomes, "BATCHES_AFTER", (20, 30))
+    monkeypatch.setattr(outcomes, "BATCHES", 1)
+    before = torch.get_num_threads()
+    lines = outcomes.batch_seconds().splitlines()
+    assert torch.get_num_threads() == before
+    rows = [line.split("|")[1:-1] for line in lines[2:]]
+    assert [int(row[1]) for row in rows] == [20, 30] * 2
+    assert all(row[2].strip().endswith("s (1.00)") and len(row) == 5 for row in rows)

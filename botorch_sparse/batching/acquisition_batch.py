@@ -331,7 +331,15 @@ def frozen_of(acqf: AcquisitionFunction) -> FrozenPosterior:
 
 
 def check_optimizer_options(given: Mapping[str, Any]) -> None:
-    """Refuse what `optimize_acqf` doesn't know: it would say so at the first point."""
+    """Refuse what `optimize_acqf` doesn't know, or is not the user's.
+
+    It would say so at the first point.
+    """
+    if own := sorted(OWN_OPTIONS & given.keys()):
+        raise InputDataError(
+            f"Got optimizer_options with {own}; points are chosen one by one. "
+            "Leave them out; max_batch_size limits their number."
+        )
     for name in () if "ic_generator" in given else given:
         if name not in SEARCH_OPTIONS:
             raise InputDataError(
@@ -344,11 +352,6 @@ def check_optimizer_options(given: Mapping[str, Any]) -> None:
 def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     """Options of `optimize_acqf` for one point."""
     check_optimizer_options(given)
-    if own := sorted(OWN_OPTIONS & given.keys()):
-        raise InputDataError(
-            f"Got optimizer_options with {own}; points are chosen one by one. "
-            "Leave them out; max_batch_size limits their number."
-        )
     # Given starts stay alone, since random ones need not satisfy the constraints.
     starts = given.get("batch_initial_conditions")
     default = DEFAULT_OPTIONS if starts is None else {"num_restarts": len(starts)}

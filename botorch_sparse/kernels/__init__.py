@@ -12,12 +12,10 @@ from botorch_sparse.kernels.kernel_matrices import (
 )
 from botorch_sparse.kernels.lengthscales import shrink_lengthscales
 from botorch_sparse.kernels.mixed_kernel import mixed_kernel
-from botorch_sparse.kernels.related_kernel import RelatedKernel, related_kernel
 from botorch_sparse.kernels.tanimoto import TanimotoKernel
 
 __all__ = [
     "TRAILING_DIMS",
-    "RelatedKernel",
     "TanimotoKernel",
     "dense_covariance",
     "in_double",
@@ -25,7 +23,6 @@ __all__ = [
     "kernel_for_fit",
     "mixed_kernel",
     "prior_variance",
-    "related_kernel",
     "shrink_lengthscales",
 ]
 

@@ -8,7 +8,8 @@ Section 4.1):
     \qquad z = L_B^{-\top} (a + \varepsilon), \quad \varepsilon \sim N(0, I).
 
 Its mean is the posterior's, and its covariance too, but for the kernel of the residual,
-which is the features' kernel.
+which is the features' kernel. Paths of one draw share the features and their error.
+Those of a `RelatedKernel` have random slopes in its last inputs besides.
 
 **All other kernels.** The posterior is a sum of two independent parts, of which the
 first is drawn exactly by `m` weights:
@@ -33,10 +34,12 @@ from gpytorch.means import Mean
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
+from torch.nn.functional import pad
 
-from botorch_sparse.kernels import RelatedKernel, dense_covariance, prior_variance
+from botorch_sparse.kernels import dense_covariance, prior_variance
 from botorch_sparse.kernels.kernel_matrices import unscaled
 from botorch_sparse.kernels.lengthscales import innermost
+from botorch_sparse.kernels.related_kernel import RelatedKernel
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.threads import FEATURE, KERNEL_ENTRY
 
@@ -111,11 +114,10 @@ class SamplePaths:
             zero = torch.zeros_like(S[:1]).squeeze(0)
             left = Residual(L, spread, int(torch.randint(2**31, ())))
             return cls(posterior.mean_module, kernel, None, zero, S, beta, left)
-        slopes = _slopes(kernel, num_paths, S.shape[-1])
-        center = S.mean(0)
-        if slopes is not None:
-            center[slopes.any(0).to(center.device)] = 0.0  # these have an origin
-            slopes = slopes.to(omega)
+        center, slopes = S.mean(0), None
+        if isinstance(kernel, RelatedKernel):
+            slopes = _slopes(kernel, num_paths, S.shape[-1]).to(omega)
+            center[-len(kernel.slope_deviations()) :] = 0.0  # products have an origin
         if spread is not None:
             factor = spread.unsqueeze(-1).to(omega)
             omega = omega * factor
@@ -304,23 +306,15 @@ def has_random_features(covar_module: Kernel) -> bool:
 def _stationary(covar_module: Kernel) -> Kernel:
     """The part of a kernel that random Fourier features are of."""
     if isinstance(covar_module, RelatedKernel):
-        return covar_module.kernels[0]
+        return covar_module.stationary
     return covar_module
 
 
-def _slopes(covar_module: Kernel, num: int, dim: int) -> Tensor | None:
-    """Slopes of functions of the other parts, `num x dim`; None where there are none.
-
-    Drawn on the host: normal with the scale of each part's product for a variance.
-    """
-    if not isinstance(covar_module, RelatedKernel):
-        return None
-    slopes = torch.zeros(num, dim, dtype=torch.float64)
-    for part in covar_module.kernels[1:]:
-        sd = part.outputscale.detach().double().cpu().sqrt()
-        column = part.base_kernel.active_dims.cpu()
-        slopes[:, column] = sd * torch.randn(num, 1, dtype=torch.float64)
-    return slopes
+def _slopes(covar_module: RelatedKernel, num: int, dim: int) -> Tensor:
+    """Slopes of some functions in all inputs, `num x dim`, drawn on the host."""
+    sd = covar_module.slope_deviations().cpu()
+    drawn = sd * torch.randn(num, len(sd), dtype=torch.float64)
+    return pad(drawn, (dim - len(sd), 0))
 
 
 def _feature_map(covar_module: Kernel, dim: int, num_features: int) -> KernelFeatureMap:

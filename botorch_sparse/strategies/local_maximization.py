@@ -35,14 +35,16 @@ def maximize_from_points(
         function: From `n x d` points to `n` values; differentiable.
         X: `n x d` surviving points; the result is no worse than the best one.
         values: Their `n` values.
-        num_restarts: From how many of them to climb, the best ones.
+        num_restarts: From how many of them to search, the best ones.
         box: The domain.
         slack: Negative at `n x d` points that are ruled out; None where none is.
 
     Returns:
         A `1 x d` surviving point in the dtype of the bounds.
     """
-    from botorch.optim import optimize_acqf  # takes time, and a table climbs nowhere
+    from botorch.optim import (
+        optimize_acqf,  # takes time, and a table has no local search
+    )
 
     starts = X[values.topk(min(num_restarts, len(values))).indices]
 
@@ -124,17 +126,17 @@ def maximize_each(
     post_processing_func: Function | None = None,
     **rest: Any,
 ) -> Tensor:
-    """Climb several functions together, by one call of `optimize_acqf`.
+    """Maximize several functions together, by one call of `optimize_acqf`.
 
-    Each has the starts that it would have alone. What takes time is a call of the
-    functions, and not the number of points. To `optimize_acqf` the number of a function
-    is one more feature, in which nothing has a slope.
+    Each has the starts that it would have alone. For a few hundred points what takes
+    time is a call of the functions. To `optimize_acqf` the number of a function is one
+    more feature, in which nothing has a slope.
 
     Args:
         functions: From `n x d` points and `n` numbers of functions to `n` values.
         num: The number `q` of functions.
         bounds: This and what follows are arguments of `optimize_acqf`.
-        num_restarts: The number `r` of climbs of each function.
+        num_restarts: The number `r` of local searches of each function.
         options: See there.
         raw_samples: See there, for each function.
         batch_initial_conditions: See there; they are starts of all functions.
@@ -142,17 +144,23 @@ def maximize_each(
         fixed_features: See there.
         nonlinear_inequality_constraints: See there.
         post_processing_func: See there.
-        **rest: Others.
+        **rest: Others; those that it does not know are `ic_generator`'s.
 
     Returns:
-        Where the climbs end, `q x r x d`.
+        Where the local searches end, `q x r x d`. One that has ended outside of a
+        nonlinear constraint is where it began.
     """
     from botorch.optim import gen_batch_initial_conditions, optimize_acqf
+    from botorch.optim.parameter_constraints import evaluate_feasibility
+
+    from botorch_sparse.batching.acquisition_batch import SEARCH_OPTIONS
 
     own = (batch_initial_conditions,) if batch_initial_conditions is not None else ()
     names = "inequality_constraints", "equality_constraints"
     constraints = {name: rest.get(name) for name in names}
     draw: Any = ic_generator or gen_batch_initial_conditions
+    unknown = [name for name in rest if name not in SEARCH_OPTIONS]
+    for_starts = {name: rest.pop(name) for name in unknown}
 
     def starts(number: int) -> Tensor:
         def function(X: Tensor) -> Tensor:
@@ -170,6 +178,7 @@ def maximize_each(
             fixed_features=fixed_features,
             options=options,
             **constraints,
+            **for_starts,
         )
         return torch.cat([*own, drawn])
 
@@ -178,8 +187,10 @@ def maximize_each(
 
     X = torch.stack([starts(number) for number in range(num)])
     number = torch.arange(num).to(bounds).repeat_interleave(X.shape[1]).unsqueeze(-1)
-    # For solvers whose climbs are one problem, as those with constraints.
+    # For solvers whose searches are one problem, as those with constraints.
     options = {"max_optimization_problem_aggregation_size": X.shape[1], **options}
+    if nonlinear_inequality_constraints or any(constraints.values()):
+        options.pop("factr", None)  # SLSQP does not know it
     ends, _ = optimize_acqf(
         of_points(numbered),
         q=1,
@@ -197,6 +208,11 @@ def maximize_each(
         **rest,
     )
     ends = ends[..., :-1]
+    if nonlinear_inequality_constraints:
+        is_inside = evaluate_feasibility(
+            ends, nonlinear_inequality_constraints=[*nonlinear_inequality_constraints]
+        )
+        ends = torch.where(is_inside[:, None, None], ends, X.flatten(0, 1))
     if post_processing_func is not None:
         ends = post_processing_func(ends)
     return ends.reshape(X.shape[:2] + bounds.shape[-1:])
@@ -243,6 +259,6 @@ def most_uncertain(
     values = variance(pool)
     if bool(values.max() > values.min()):
         x = maximize_from_points(variance, pool, values, num["num_restarts"], box, None)
-    else:  # a stationary prior: nothing to climb
+    else:  # a stationary prior: nothing to search for
         x = box.clamp(pool[:1])
     return x, float(variance(x.double()))

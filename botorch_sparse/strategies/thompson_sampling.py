@@ -50,7 +50,8 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
     `botorch_sparse.strategies.data.preference`, and `History.pareto`,
     `History.hypervolume` and `History.reference_point` for what came of it. On a box
     violations are a penalty during the search, and the kernel that is inferred is
-    Matern's with the narrower prior of `few_data_kernel`.
+    Matern's with the narrower prior of `few_data_kernel` (with `related` it is the same
+    as for one outcome).
 
     **Costs.** With the `cost` of each candidate of a table, each path chooses what it
     gains for its cost; with a `budget` costs count less and less as it is spent, and
@@ -61,7 +62,9 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
     Cost, with `A` candidates, `n` evaluations, `m` inducing points and F = 512 random
     features, for each outcome: O(n m^2) and O(A d (m + F)) for each batch, O(A (m + F))
     for each point of it; memory O(A d). For kernels without these features F = 0, and
-    there are O(A m^2) for a batch.
+    there are O(A m^2) for a batch. On a box each step of the search takes O(q r d (m +
+    F)) time and O(q r (m + F)) memory for `q` points and `r` restarts of each, for each
+    outcome; `options={"batch_limit": ...}` of `optimizer_options` lowers the memory.
 
     Args:
         candidates: `A x d` points to choose from; or give `bounds`.
@@ -136,10 +139,10 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
     def _surrogate_of(
         self, domain: Domain, settings: PosteriorSettings, **samplers: Any
     ) -> Surrogate:
-        """What learns one outcome.
+        """The surrogate of one outcome, with another kernel for several on a box.
 
-        Where points are the best of a box by several outcomes at once, what a fit to
-        few data is too sure of is sought out.
+        A fit with BoTorch's priors is too sure of itself far from few data, and points
+        that are best by several outcomes at once are there.
         """
         is_joint = domain.box is not None and len(self.record.outcomes) > 1
         kernel = few_data_kernel if is_joint else None
@@ -153,7 +156,6 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
             self._selectable(),
             self.record,
             self.generator,
-            self._ask_limit,
             price=None if self.costs is None else self.costs.price(self._paid()),
         )
 

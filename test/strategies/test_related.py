@@ -19,7 +19,7 @@ from botorch.exceptions.warnings import InputDataWarning
 from gpytorch.kernels import RBFKernel
 from torch import Tensor
 
-from botorch_sparse.kernels import related_kernel
+from botorch_sparse.kernels.related_kernel import RelatedKernel
 from botorch_sparse.pools.compact_rows import CompactRows
 from botorch_sparse.pools.sample_paths import SamplePaths
 from botorch_sparse.posteriors import NystromPosterior
@@ -56,7 +56,7 @@ def rank_after(strategy: Strategy, rounds: int) -> int:
 
 
 def test_the_kernel_is_a_sum() -> None:
-    kernel = related_kernel(2, 5).double()
+    kernel = RelatedKernel(2, 5).double()
     Z = torch.randn(7, 5, generator=torch.Generator().manual_seed(2)).double()
     for part, scale in zip(kernel.kernels, (0.3, 0.5, 2.0), strict=True):
         part.outputscale = scale
@@ -394,7 +394,7 @@ def test_paths_of_the_prior_have_the_moments_of_its_parts(factor: float) -> None
 
     One inducing point leaves most of it to the random features.
     """
-    kernel = related_kernel(2, 5).double().requires_grad_(False)
+    kernel = RelatedKernel(2, 5).double().requires_grad_(False)
     for part, scale in zip(kernel.kernels, (0.3, 0.5, 2.0), strict=True):
         part.outputscale = scale
     g = torch.Generator().manual_seed(3)

@@ -1,5 +1,6 @@
 """Thompson sampling by sample paths: posteriors, domains, batches, resume."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ from botorch.exceptions import UnsupportedError
 from box_table import BOUNDS, LAM, OPTIONS, THOROUGH
 from box_table import make_kernel as box_kernel
 from box_table import objective as box_objective
-from gpytorch.kernels import LinearKernel
+from gpytorch.kernels import LinearKernel, RBFKernel
 from strategy_table import (
     TABLE,
     are_alike,
@@ -19,7 +20,7 @@ from strategy_table import (
 )
 from torch import Tensor
 
-from botorch_sparse.strategies import ThompsonSampling
+from botorch_sparse.strategies import Constraint, Objective, ThompsonSampling
 from botorch_sparse.strategies.surrogates.box_posterior import BoxPosterior
 
 OUTSIDE = torch.tensor([[1.5, -0.5], [0.1, 2.0]], dtype=torch.float64)
@@ -145,6 +146,50 @@ def test_a_point_on_a_box_maximizes_its_path(
     found = strategy.ask().X
     assert found.dtype == bounds.dtype
     assert torch.allclose(found, peaks[:, 0], atol=1e-2)
+
+
+@pytest.mark.parametrize("num_outcomes", [1, 2])
+def test_points_of_few_steps_keep_to_a_nonlinear_constraint(num_outcomes: int) -> None:
+    """Searches that end outside go back to where they began."""
+    seen = list[float]()
+
+    def starts(*, num_restarts: int, inner: float, **_: Any) -> Tensor:
+        seen.append(inner)
+        return inner * torch.rand(num_restarts, 1, 2).double()
+
+    outcomes = [Objective("gain"), Constraint("heat", upper=0.1)][:num_outcomes]
+    strategy = on_box(
+        outcomes=outcomes,
+        batch_size=8,
+        optimizer_options={
+            "nonlinear_inequality_constraints": [(lambda x: 0.5 - x @ x, True)],
+            "ic_generator": starts,
+            "inner": 0.4,
+            "num_restarts": 2,
+            "options": {"maxiter": 2},
+        },
+    )
+    X = strategy.box.sample(8, 0)
+    Y = torch.stack([box_objective(X), X[:, 0]], dim=-1)[:, :num_outcomes]
+    strategy.tell(X, Y)
+    found = strategy.ask().X
+    assert seen == [0.4] * 8
+    assert bool((found.square().sum(-1) <= 0.5 + 1e-8).all())
+
+
+def test_paths_without_noise_bring_no_warnings() -> None:
+    """A path is rounded more than a line search would have it."""
+    kernel = RBFKernel(ard_num_dims=3).double().requires_grad_(False)
+    kernel.lengthscale = 0.7
+    bounds = torch.tensor([[0.0] * 3, [1.0] * 3]).double()
+    strategy = ThompsonSampling(
+        bounds=bounds, covar_module=kernel, lam=1e-6, batch_size=10, seed=0
+    )
+    X = strategy.box.sample(200, 0)
+    strategy.tell(X, torch.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(strategy.ask()) == 10
 
 
 def test_points_on_a_box_scatter_by_what_is_not_known() -> None:

@@ -308,7 +308,7 @@ class Strategy(ABC):
                 were found, and a `note` that says so, and the next `ask` goes on. On a
                 box each point is an optimization, and a batch may take minutes. What is
                 not done point by point is not cut: a fit, the points drawn at the
-                start, and the pass over a table by `ThompsonSampling`.
+                start, and the points of `ThompsonSampling`.
             progress: Called after each point with the number of points so far; once
                 where they are found at once.
 

@@ -1,7 +1,8 @@
 """The posterior of a box: a BoTorch model."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, cast
@@ -22,9 +23,7 @@ from botorch_sparse.acquisition.gap_stopping import model_confidence_gap
 from botorch_sparse.batching.acquisition_batch import BoxBatch
 from botorch_sparse.batching.rules import (
     MAX_BOX_BATCH,
-    ContinueFunction,
     Rule,
-    always_continue,
 )
 from botorch_sparse.models import ModelCertificate, SparseSingleTaskGP
 from botorch_sparse.pools.sample_paths import NUM_FEATURES, SamplePaths
@@ -47,16 +46,16 @@ from botorch_sparse.strategies.surrogates.surrogate import (
 )
 from botorch_sparse.strategies.surrogates.table_posterior import no_data
 
-# What a standard deviation of violation costs while restarts climb, in units of how far
+# What a standard deviation of violation costs in a local search, in units of how far
 # the best value is above the reference point; how far inside of its limits an outcome
 # is kept meanwhile, and below which violation the cost is a square, in deviations. With
 # 100, 1e-3 and 0.02 points are better by 1e-3, for twice the steps.
 PENALTY, MARGIN, SQUARED = 10.0, 0.01, 0.1
 # Kinks of the objectives' minimum, in units of the objectives.
 SMOOTHING = 0.02
-# Of a climb, where the user does not say: most steps, and the relative gain in machine
-# precisions below which it ends. Line searches across kinks take many values each.
-CLIMB = {"maxiter": 20, "factr": 1e11}
+# Of a local search, where the user does not say: most steps, and the relative gain in
+# machine precisions below which it ends. Line searches across kinks take many values.
+SEARCH = {"maxiter": 20, "factr": 1e11}
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,18 +179,13 @@ class BoxPosterior(DomainPosterior):
         selectable: SelectableRows,
         record: Evaluations,
         generator: torch.Generator,
-        continues: ContinueFunction = always_continue,
         joint: JointOutcomes | None = None,
         price: Tensor | None = None,
     ) -> list[int]:
-        chosen = list[int]()
         options = self._options(draw_seed(generator))
         with manual_seed(options["options"]["seed"]):
-            for x in self.box.clamp(self._path_maximizers(num_paths, joint, options)):
-                chosen.append(record.add_point(x))
-                if not continues(len(chosen)):
-                    break
-        return chosen
+            X = self.box.clamp(self._path_maximizers(num_paths, joint, options))
+        return [record.add_point(x) for x in X]
 
     def _path_maximizers(
         self, num_paths: int, joint: JointOutcomes | None, options: dict[str, Any]
@@ -199,9 +193,10 @@ class BoxPosterior(DomainPosterior):
         """Points where paths are best, `q x d`."""
         if joint is not None:
             return _joint_path_maximizers(joint, num_paths, options)
-        paths = self.paths(num_paths)
-        ends = maximize_each(paths, num_paths, **options)
-        number = torch.arange(num_paths)
+        paths, number = self.paths(num_paths), torch.arange(num_paths)
+        given = {"retry_on_optimization_warning": False, **options}
+        with _searches_may_end_early():
+            ends = maximize_each(paths, num_paths, **given)
         with torch.no_grad():
             values = paths(ends.flatten(0, 1), number.repeat_interleave(ends.shape[1]))
         return ends[number, values.view(ends.shape[:2]).argmax(-1)]
@@ -212,10 +207,11 @@ class BoxPosterior(DomainPosterior):
     ) -> Callable[[Tensor, Tensor], Tensor]:
         """Sample paths, from `n x d` points and `n` numbers of paths to `n` values.
 
-        By torch's own randomness.
+        Values are in the dtype of the points, and differentiable in them. The paths are
+        drawn by torch's own generator.
 
         Args:
-            num: How many.
+            num: How many paths.
             spread: `num` factors of how far they are from the mean; None for 1.
         """
         if self.posterior is None:
@@ -223,8 +219,8 @@ class BoxPosterior(DomainPosterior):
         drawn = SamplePaths.draw(self.posterior, num, NUM_FEATURES, 0.0, spread)
 
         def values(X: Tensor, number: Tensor) -> Tensor:
-            f = drawn.subset(number).at_own_points(self.source.inputs(X))
-            return f.to(X.dtype)
+            own = drawn.subset(number.to(X.device))
+            return own.at_own_points(self.source.inputs(X)).to(X.dtype)
 
         return values
 
@@ -271,11 +267,25 @@ def _joint_path_maximizers(
     def outcomes(X: Tensor, number: Tensor) -> Tensor:
         return joint.stack([path and path(X, number) for path in paths])
 
-    def search(climb: Callable[[Tensor, Tensor], Tensor], **more: Any) -> Tensor:
+    def search(function: Callable[[Tensor, Tensor], Tensor], **more: Any) -> Tensor:
         more["options"] = more["options"] | options["options"]
-        return maximize_each(climb, num_paths, **options | more)
+        return maximize_each(function, num_paths, **options | more)
 
     return joint_maximizers(outcomes, preference, weights, search)
+
+
+@contextmanager
+def _searches_may_end_early() -> Iterator[None]:
+    """Without warnings of them.
+
+    Line searches end at the edge of a term or of a penalty, and where a path of a
+    nearly noiseless posterior is as steep as it is rounded. Where what is known is the
+    same everywhere, there is nothing to search.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", category=OptimizationWarning)
+        warnings.simplefilter("ignore", category=BadInitialCandidatesWarning)
+        yield
 
 
 def joint_maximizers(
@@ -286,9 +296,9 @@ def joint_maximizers(
 ) -> Tensor:
     """Where functions of a box are best together, for each of `q` scalarizations.
 
-    While the restarts climb, violations of constraints are a penalty, and kinks of
-    both are smoothed, which halves the steps. Of where they end the best one is chosen
-    by the preference itself.
+    During the local searches violations of constraints are a penalty, and kinks of both
+    are smoothed, which halves the steps. Of where they end the best one is chosen by
+    the preference itself.
 
     Args:
         outcomes: From `n x d` points and `n` numbers of scalarizations to `n x k`
@@ -296,24 +306,20 @@ def joint_maximizers(
         preference: Which of them are better.
         weights: `q x o`.
         search: From a function of points and numbers, and arguments of `optimize_acqf`
-            that the user's come before, to `q x r x d` ends of climbs.
+            that the user's come before, to `q x r x d` ends of local searches.
 
     Returns:
         `q x d` points.
     """
 
-    def climb(X: Tensor, number: Tensor) -> Tensor:
+    def smooth(X: Tensor, number: Tensor) -> Tensor:
         Y = outcomes(X, number)
         violation = preference.violation(Y, MARGIN)
         penalty = huber_loss(violation, 0 * violation, "none", SQUARED) / SQUARED
         return preference.value(Y, weights[number], SMOOTHING) - PENALTY * penalty
 
-    with warnings.catch_warnings():
-        # A line search that ends at an edge of a term or of the penalty; and
-        # nothing to climb, where what is known is the same everywhere.
-        warnings.simplefilter("ignore", category=OptimizationWarning)
-        warnings.simplefilter("ignore", category=BadInitialCandidatesWarning)
-        ends = search(climb, retry_on_optimization_warning=False, options=CLIMB)
+    with _searches_may_end_early():
+        ends = search(smooth, retry_on_optimization_warning=False, options=SEARCH)
     num, each = ends.shape[:2]
     with torch.no_grad():
         number = torch.arange(num).repeat_interleave(each)

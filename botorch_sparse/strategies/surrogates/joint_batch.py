@@ -206,8 +206,8 @@ class JointBoxBatch(JointBatch):
         def values(X: Tensor, number: Tensor) -> Tensor:
             return self._values(X)[0]
 
-        def search(climb: Callable[[Tensor, Tensor], Tensor], **more: Any) -> Tensor:
-            acqf = of_points(lambda X: climb(X, torch.zeros(len(X)).long()))
+        def search(function: Callable[[Tensor, Tensor], Tensor], **more: Any) -> Tensor:
+            acqf = of_points(lambda X: function(X, torch.zeros(len(X)).long()))
             X, _ = first.maximizers(acqf, return_best_only=False, **more)
             return X.squeeze(-2).unsqueeze(0)
 

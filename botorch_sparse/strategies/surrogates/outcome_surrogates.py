@@ -9,10 +9,8 @@ from torch import Tensor
 
 from botorch_sparse.batching.acquisition_batch import BoxBatch
 from botorch_sparse.batching.rules import (
-    ContinueFunction,
     GrowingBatch,
     Rule,
-    always_continue,
 )
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.pools.shard import SelectableRows
@@ -102,14 +100,13 @@ class OutcomeSurrogates:
         selectable: SelectableRows,
         record: RunRecord,
         generator: torch.Generator,
-        continues: ContinueFunction = always_continue,
         price: Tensor | None = None,
     ) -> list[int]:
         """Points where paths of all outcomes are best together."""
         views = tuple(part.view for part in self.parts)
         joint = JointOutcomes(views, Preference.of(record))
         return views[0].maximizers(
-            num_paths, selectable, record, generator, continues, joint, price
+            num_paths, selectable, record, generator, joint, price
         )
 
     def batch(

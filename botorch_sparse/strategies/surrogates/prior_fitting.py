@@ -30,11 +30,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from botorch_sparse.argument_checks import short_list
-from botorch_sparse.kernels import (
-    TanimotoKernel,
-    related_kernel,
-    shrink_lengthscales,
-)
+from botorch_sparse.kernels import TanimotoKernel, shrink_lengthscales
+from botorch_sparse.kernels.related_kernel import RelatedKernel
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.pools.compact_rows import CompactRows
 from botorch_sparse.posteriors import NystromPosterior
@@ -141,7 +138,7 @@ class PriorSource:
         self.campaigns = tuple[SparseSingleTaskGP, ...]()
         if settings.related:
             self.campaigns = tuple([self._campaign(data) for data in settings.related])
-            self.inferred_kernel = partial(related_kernel, len(self.campaigns))
+            self.inferred_kernel = partial(RelatedKernel, len(self.campaigns))
 
     def _places(self, blocks: Sequence[slice]) -> list[Tensor]:
         """Where columns of fingerprints are among those in use."""

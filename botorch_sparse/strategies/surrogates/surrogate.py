@@ -13,10 +13,8 @@ from torch import Tensor
 from botorch_sparse.acquisition.confidence import posterior_mean_norm
 from botorch_sparse.argument_checks import short_list
 from botorch_sparse.batching.rules import (
-    ContinueFunction,
     GrowingBatch,
     Rule,
-    always_continue,
 )
 from botorch_sparse.inducing import (
     AccuracyCertificate,
@@ -204,20 +202,16 @@ class DomainPosterior(ABC):
         selectable: SelectableRows,
         record: Evaluations,
         generator: torch.Generator,
-        continues: ContinueFunction = always_continue,
         joint: "JointOutcomes | None" = None,
         price: Tensor | None = None,
     ) -> list[int]:
         """Points where sample paths are largest; pending points lower no sample.
-
-        They are found together; `continues` is asked after each of a box.
 
         Args:
             num_paths: How many.
             selectable: Which rows may be chosen.
             record: Gives points of a box their numbers.
             generator: Source of randomness.
-            continues: See above.
             joint: All outcomes, this one included, and what is wanted of them; None
                 for one objective.
             price: `A` prices of the rows of a table; see `Costs`.
@@ -374,12 +368,11 @@ class Surrogate:
         selectable: SelectableRows,
         record: Evaluations,
         generator: torch.Generator,
-        continues: ContinueFunction = always_continue,
         price: Tensor | None = None,
     ) -> list[int]:
         """Points where sample paths are largest; see `DomainPosterior.maximizers`."""
         return self.view.maximizers(
-            num_paths, selectable, record, generator, continues, price=price
+            num_paths, selectable, record, generator, price=price
         )
 
     def learn(

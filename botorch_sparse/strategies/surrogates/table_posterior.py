@@ -145,7 +145,6 @@ class TablePosterior(DomainPosterior):
         selectable: SelectableRows,
         record: Evaluations,
         generator: torch.Generator,
-        continues: ContinueFunction = always_continue,
         joint: JointOutcomes | None = None,
         price: Tensor | None = None,
     ) -> list[int]:

@@ -389,7 +389,7 @@ def check(name: str, examples: int, every: int = 10_000, steps: int = 16) -> Non
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", sampled(NAMES))
 def test_any_steps(name: str) -> None:
-    check(name, 2 if name.startswith("box") else 6)
+    check(name, 1 if name.startswith("box") else 4)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ VOID = "may say that results are void"
 NOT_NOW = "may say that rows are not to be measured"
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("remark", "is_noted"),
     [

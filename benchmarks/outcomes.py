@@ -153,7 +153,7 @@ def report(store: Store, args: argparse.Namespace) -> str:
 
 def advised(problem: str) -> str:
     """What `docs/explanation/choosing_a_strategy.md` says for a problem."""
-    if problem in TABLES or load_outcomes(problem).reference is not None:
+    if problem in TABLES or not load_outcomes(problem).outcomes.constraints:
         return "thompson"
     return "trust-region"
 

@@ -62,9 +62,10 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
     Cost, with `A` candidates, `n` evaluations, `m` inducing points and F = 512 random
     features, for each outcome: O(n m^2) and O(A d (m + F)) for each batch, O(A (m + F))
     for each point of it; memory O(A d). For kernels without these features F = 0, and
-    there are O(A m^2) for a batch. On a box each step of the search takes O(q r d (m +
-    F)) time and O(q r (m + F)) memory for `q` points and `r` restarts of each, for each
-    outcome; `options={"batch_limit": ...}` of `optimizer_options` lowers the memory.
+    there are O(A m^2) for a batch. On a box F = 1,024, and a step of the search takes,
+    for `q` points with `r` restarts each, O(q r d (m + F)) time and O(q r (m + F))
+    memory for each outcome; `optimizer_options={"options": {"batch_limit": 50}}` has
+    fewer restarts at a time.
 
     Args:
         candidates: `A x d` points to choose from; or give `bounds`.

@@ -26,7 +26,7 @@ from botorch_sparse.batching.rules import (
     Rule,
 )
 from botorch_sparse.models import ModelCertificate, SparseSingleTaskGP
-from botorch_sparse.pools.sample_paths import NUM_FEATURES, SamplePaths
+from botorch_sparse.pools.sample_paths import SamplePaths
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.data.box import Box
@@ -56,6 +56,8 @@ SMOOTHING = 0.02
 # Of a local search, where the user does not say: most steps, and the relative gain in
 # machine precisions below which it ends. Line searches across kinks take many values.
 SEARCH = {"maxiter": 20, "factr": 1e11}
+# Random features of a path, as many as in BoTorch's: a search sees few points.
+BOX_FEATURES = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +218,7 @@ class BoxPosterior(DomainPosterior):
         """
         if self.posterior is None:
             raise no_data()
-        drawn = SamplePaths.draw(self.posterior, num, NUM_FEATURES, 0.0, spread)
+        drawn = SamplePaths.draw(self.posterior, num, BOX_FEATURES, 0.0, spread)
 
         def values(X: Tensor, number: Tensor) -> Tensor:
             own = drawn.subset(number.to(X.device))

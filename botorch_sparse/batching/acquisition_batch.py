@@ -331,14 +331,14 @@ def frozen_of(acqf: AcquisitionFunction) -> FrozenPosterior:
 
 
 def check_optimizer_options(given: Mapping[str, Any]) -> None:
-    """Refuse what `optimize_acqf` doesn't know, or is not the user's.
+    """Refuse what is not the user's to set, or what `optimize_acqf` doesn't know.
 
-    It would say so at the first point.
+    Otherwise the first point that is searched for would fail.
     """
     if own := sorted(OWN_OPTIONS & given.keys()):
         raise InputDataError(
-            f"Got optimizer_options with {own}; points are chosen one by one. "
-            "Leave them out; max_batch_size limits their number."
+            f"Got optimizer_options with {own}, which each search sets itself; leave "
+            "them out. max_batch_size limits the number of points."
         )
     for name in () if "ic_generator" in given else given:
         if name not in SEARCH_OPTIONS:

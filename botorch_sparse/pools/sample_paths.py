@@ -9,7 +9,8 @@ Section 4.1):
 
 Its mean is the posterior's, and its covariance too, but for the kernel of the residual,
 which is the features' kernel. Paths of one draw share the features and their error.
-Those of a `RelatedKernel` have random slopes in its last inputs besides.
+Paths of a `RelatedKernel` are the sum of those of its stationary part and of the known
+functions, each with a random factor, the path's slope in that input.
 
 **All other kernels.** The posterior is a sum of two independent parts, of which the
 first is drawn exactly by `m` weights:

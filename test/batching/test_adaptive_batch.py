@@ -319,9 +319,12 @@ def test_sizes(double: dict[str, Any]) -> None:
         (r"choices of shape \(0, .\)", {"choices": X[:0]}),
         (r"choices of shape \(.*, 9\)", {"choices": X.new_ones(4, 9)}),
         ("1 rows that are not f", {"choices": torch.cat([X, X[:1] / 0 * 0])}),
-        ("chosen one by one", {"bounds": box, "optimizer_options": {"q": 2}}),
         (
-            "chosen one by",
+            "each search sets itself",
+            {"bounds": box, "optimizer_options": {"q": 2}},
+        ),
+        (
+            "each search sets itself",
             {"bounds": box, "optimizer_options": {"return_best_only": False}},
         ),
         ("need at least 1, such as 2", {"choices": X, "ratio_threshold": 0.9}),

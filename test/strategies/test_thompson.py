@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions import UnsupportedError
+from botorch.exceptions import InputDataError, UnsupportedError
 from box_table import BOUNDS, LAM, OPTIONS, THOROUGH
 from box_table import make_kernel as box_kernel
 from box_table import objective as box_objective
@@ -175,6 +175,11 @@ def test_points_of_few_steps_keep_to_a_nonlinear_constraint(num_outcomes: int) -
     found = strategy.ask().X
     assert seen == [0.4] * 8
     assert bool((found.square().sum(-1) <= 0.5 + 1e-8).all())
+
+
+def test_options_that_a_search_sets_itself_are_refused() -> None:
+    with pytest.raises(InputDataError, match=r"\['return_best_only'\], which each"):
+        on_box(optimizer_options={"return_best_only": True})
 
 
 def test_paths_without_noise_bring_no_warnings() -> None:

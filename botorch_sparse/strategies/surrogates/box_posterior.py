@@ -278,11 +278,11 @@ def _joint_path_maximizers(
 
 @contextmanager
 def _searches_may_end_early() -> Iterator[None]:
-    """Without warnings of them.
+    """Without the warnings of local searches that end early.
 
-    Line searches end at the edge of a term or of a penalty, and where a path of a
-    nearly noiseless posterior is as steep as it is rounded. Where what is known is the
-    same everywhere, there is nothing to search.
+    Line searches end at the edge of a term or of a penalty, and where rounding is as
+    large as the slope of a path, as with hardly any noise. Where all values are equal
+    there is nothing to search for.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", category=OptimizationWarning)

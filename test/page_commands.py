@@ -22,8 +22,6 @@ from importlib.metadata import metadata
 from itertools import islice
 from pathlib import Path
 
-from openpyxl import Workbook
-
 from botorch_sparse.__main__ import main
 
 BLOCK = re.compile(
@@ -102,6 +100,8 @@ def _last_digit(number: str) -> float:
 
 def copy_tables(source: Path, target: Path) -> None:
     """Copy the CSV files of a folder, and save each as a spreadsheet would."""
+    from openpyxl import Workbook  # an extra; doctests of this file do without
+
     for path in source.glob("*.csv"):
         shutil.copy(path, target)
         book = Workbook()

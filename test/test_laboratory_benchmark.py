@@ -12,6 +12,7 @@ from scipy.stats import hypergeom
 
 sys.path.append(str(Path(__file__).parents[1]))
 
+pytest.importorskip("optuna")
 pytest.importorskip("pandas")
 
 import pandas as pd

@@ -7,6 +7,8 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1]))
 
+pytest.importorskip("optuna")
+
 from benchmarks import transfer
 from benchmarks.store import Store
 

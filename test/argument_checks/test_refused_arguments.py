@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from argument_rows import Row
 
+pytest.importorskip("ax.api")
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of the small models that rows are made with
     import ax_rows

@@ -24,6 +24,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import simulated_device
 
+from botorch_sparse.posteriors import features
+
 # Imported by tests and by hand, once: not searched for doctests.
 collect_ignore = ["simulated_device.py", "mutants.py", "matrix.py"]
 
@@ -48,6 +50,12 @@ def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     is_simulated = request.param == "sim"
     with simulated_device.accelerator() if is_simulated else nullcontext():
         yield torch.device(simulated_device.DEVICE if is_simulated else request.param)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As few rows embedded at a time on each device as on the host."""
+    monkeypatch.setattr(features, "DEVICE_FEATURES", 0)
 
 
 @pytest.fixture

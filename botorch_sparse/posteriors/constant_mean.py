@@ -79,7 +79,7 @@ def posterior_of_chosen(
     k_diag: Tensor,
     *,
     mean_module: Mean | None = None,
-    chunk_size: int,
+    chunk_size: int | None = None,
 ) -> NystromPosterior:
     """`NystromPosterior.from_data` for inducing points among the data, `m` rows of `X`.
 

@@ -32,6 +32,7 @@ from botorch_sparse.posteriors.factorization import (
     independent_points,
 )
 from botorch_sparse.posteriors.threads import KERNEL_ENTRY, row_chunks
+from botorch_sparse.posteriors.triangular import solve_triangular
 
 
 def by_rows(
@@ -62,7 +63,7 @@ def solve_rows(L: Tensor, rows: Tensor) -> Tensor:
     return by_rows(
         rows,
         L.shape[:-2],
-        lambda r: torch.linalg.solve_triangular(L, r.mT, upper=False).mT,
+        lambda r: solve_triangular(L, r.mT, upper=False).mT,
     )
 
 
@@ -76,7 +77,8 @@ def inner_rows(rows: Tensor, vector: Tensor) -> Tensor:
 
 
 # Rows embedded at a time: a chunk of m = 100 features is about the size of an L2 cache.
-CHUNK_SIZE = 2048
+# A device would wait for its launches: it embeds 128 MB of features in float64.
+CHUNK_SIZE, DEVICE_FEATURES = 2048, 2**24
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +94,7 @@ class NystromFeatures:
         inducing_index: `batch_shape x m`, where each point kept stands among the
             inducing points that were asked for.
         chol_inducing: `batch_shape x m x m`, the factor `L` of `K_SS`.
-        chunk_size: Rows embedded at a time.
+        chunk_size: Rows embedded at a time; None for what suits the device.
         kept: `batch_shape x m`, False for inducing points that are left out of one
             element of a batch but not of another; None where all are in.
     """
@@ -101,7 +103,7 @@ class NystromFeatures:
     inducing_points: Tensor
     inducing_index: Tensor
     chol_inducing: Tensor
-    chunk_size: int = CHUNK_SIZE
+    chunk_size: int | None = None
     kept: Tensor | None = None
 
     @classmethod
@@ -110,7 +112,7 @@ class NystromFeatures:
         covar_module: Kernel,
         inducing_points: Tensor,
         *,
-        chunk_size: int = CHUNK_SIZE,
+        chunk_size: int | None = None,
     ) -> Self:
         """The features of a kernel at inducing points.
 
@@ -147,7 +149,7 @@ class NystromFeatures:
         inducing_points: Tensor,
         factor: InducingFactor,
         *,
-        chunk_size: int = CHUNK_SIZE,
+        chunk_size: int | None = None,
     ) -> Self:
         """The same, given the factor of `K_SS`.
 
@@ -202,17 +204,26 @@ class NystromFeatures:
 
     def features_from_covariance(self, covariance: Tensor) -> Tensor:
         """Features `batch_shape x q x m` from `k_S(x)` (`batch_shape x m x q`)."""
-        phi = torch.linalg.solve_triangular(self.chol_inducing, covariance, upper=False)
-        return phi.mT
+        return solve_triangular(self.chol_inducing, covariance, upper=False).mT
 
     def residual(self, X: Tensor, features: Tensor) -> Tensor:
         r"""Residual variance :math:`r(x, x)`, `batch_shape x q`, clamped at zero."""
         k_diag = prior_variance(self.covar_module, X)
         return (k_diag - features.square().sum(-1)).clamp_min(0.0)
 
+    @property
+    def rows_at_a_time(self) -> int:
+        """The rows of a chunk."""
+        if self.chunk_size is not None:
+            return self.chunk_size
+        if self.inducing_points.is_cpu:
+            return CHUNK_SIZE
+        num_features = self.batch_shape.numel() * self.num_inducing
+        return max(CHUNK_SIZE, DEVICE_FEATURES // max(1, num_features))
+
     def chunks(self, X: Tensor) -> list[slice]:
         """The rows of `X` in chunks."""
-        return row_chunks(X.shape[-2], self.chunk_size) or [slice(0, 0)]
+        return row_chunks(X.shape[-2], self.rows_at_a_time) or [slice(0, 0)]
 
     def work(self, X: Tensor, *means: Module) -> float:
         """Floating point operations for features of points; 0 if no threads share them.

@@ -34,7 +34,6 @@ from botorch_sparse.linear_operators import (
 )
 from botorch_sparse.posteriors.factorization import inner_cholesky
 from botorch_sparse.posteriors.features import (
-    CHUNK_SIZE,
     NystromFeatures,
     bordered,
     by_rows,
@@ -121,7 +120,7 @@ class NystromPosterior:
         inducing_points: Tensor,
         *,
         mean_module: Mean | None = None,
-        chunk_size: int = CHUNK_SIZE,
+        chunk_size: int | None = None,
     ) -> "NystromPosterior":
         r"""Condition on data, in row chunks.
 
@@ -134,7 +133,8 @@ class NystromPosterior:
             inducing_points: `batch_shape x m x d`; points that the others explain to
                 rounding are left out.
             mean_module: The prior mean `c`, zero by default.
-            chunk_size: Rows embedded at a time; results differ by rounding.
+            chunk_size: Rows embedded at a time, by default what suits the device;
+                results differ by rounding.
 
         Returns:
             The posterior. Cost: O(n m^2) time, O(chunk_size m) memory.
@@ -159,7 +159,7 @@ class NystromPosterior:
         inducing_points: Tensor,
         *,
         mean_module: Mean | None = None,
-        chunk_size: int = CHUNK_SIZE,
+        chunk_size: int | None = None,
     ) -> "NystromPosterior":
         r"""The posterior without data: its features and residual are the prior's.
 
@@ -213,7 +213,7 @@ class NystromPosterior:
     @property
     def chunk_size(self) -> int:
         """Rows embedded at a time."""
-        return self.feature_map.chunk_size
+        return self.feature_map.rows_at_a_time
 
     @property
     def kept(self) -> Tensor | None:

@@ -128,6 +128,7 @@ def test_nothing_square_in_the_data(double, monkeypatch):
     assert model.num_inducing == 50
 
 
+@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize(("batch", "num_outputs"), [((), 1), ((), 2), ((2,), 2)])
 @pytest.mark.filterwarnings("ignore:The joint covariance of 1800 points is formed")
 def test_all_data_at_once_is_never_q_by_q(batch, num_outputs, double):

@@ -24,6 +24,7 @@ def make(**tkwargs: Any) -> SparseSingleTaskGP:
     return make_model(n=600, m=30, **tkwargs)
 
 
+@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("num_outputs", [1, 2])
 def test_batches_of_one_point_need_no_features_of_all(num_outputs, double):
     """`LogExpectedImprovement` asks for a pool in this shape."""
@@ -38,6 +39,7 @@ def test_batches_of_one_point_need_no_features_of_all(num_outputs, double):
     torch.testing.assert_close(variance.squeeze(1), together.variance)
 
 
+@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("batch_shape", [(), (2,)])
 @pytest.mark.parametrize("q", [LARGE_Q + 44, 2048 + 30])
 @pytest.mark.filterwarnings("ignore:The joint covariance of 2078 points is formed")

@@ -43,9 +43,8 @@ from botorch_sparse.strategies.surrogates.surrogate import (
 
 # Entries of the kernel between inducing points and data that are held at once.
 LARGEST_MATRIX = 2**24
-# Data whose kernel is evaluated at a time.
+# Data on the host whose kernel is evaluated at a time.
 CHUNK_SIZE = 2**12
-DEVICE_CHUNK_SIZE = 2**15
 # Sample paths that one pass over the table is for: it keeps so many rows for each.
 MOST_PATHS = 1024
 # The key of the largest variance among the rows' variances.
@@ -282,7 +281,7 @@ class NystromTablePosterior(TablePosterior):
         Kernel columns of the pool would not do: their bits depend on the table's size.
         """
         prior = self.prior
-        size = DEVICE_CHUNK_SIZE if self.pool.on_device else CHUNK_SIZE
+        size = None if self.pool.on_device else CHUNK_SIZE
         X = self.source.inputs(data.X)
         S = X[data.chosen]
         if len(X) * len(S) > LARGEST_MATRIX:

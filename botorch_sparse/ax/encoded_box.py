@@ -34,14 +34,15 @@ class EncodedBox:
         """The box of a search space.
 
         Raises:
-            UnsupportedError: If there are tasks, a hierarchy, or fidelities, as
-                learning curves have.
+            UnsupportedError: If there are tasks, a hierarchy that Ax was told not to
+                flatten, or fidelities, as learning curves have.
         """
         odd = space.task_features or space.fidelity_features
         if odd or space.hierarchical_dependencies:
             raise UnsupportedError(
                 "Trust regions got a search space with tasks, fidelities, learning "
-                "curves or a hierarchy; take sparse_generation_strategy for those."
+                "curves or a hierarchy that is not flattened; take "
+                "sparse_generation_strategy for those."
             )
         groups = dict[str, list[int]]()
         for column, name in enumerate(space.feature_names):

@@ -135,8 +135,9 @@ class TrustRegionGenerator(SparseGenerator):
         """`n` points of the regions. O(n) for as many trials; see `TrustRegionBBKB`.
 
         Raises:
-            UnsupportedError: For learning curves, fidelities, tasks and hierarchies,
-                and for objectives and constraints that combine outcomes.
+            UnsupportedError: For learning curves, fidelities, tasks and hierarchies
+                that are not flattened, and for objectives and constraints that
+                combine outcomes.
         """
         config, space = torch_opt_config, EncodedBox.of(search_space_digest)
         wanted = wanted_outcomes(

@@ -3,6 +3,7 @@
 import json
 import random
 import statistics
+from collections import Counter
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +15,10 @@ from ax.api.configs import (
     ChoiceParameterConfig,
     RangeParameterConfig,
 )
+from ax.api.protocols import IMetric, IRunner
 from ax.core.experiment import Experiment
+from ax.core.map_metric import MapMetric
+from ax.core.trial_status import TrialStatus
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 from ax.storage.json_store.decoder import object_from_json
 from ax.storage.json_store.encoder import object_to_json
@@ -136,6 +140,94 @@ def test_saved_and_loaded_in_the_middle(before, make_client, tmp_path):
     for one in (client, from_json):
         evaluated(one, 2, size=2)
     assert client.get_next_trials(1) == from_json.get_next_trials(1)
+
+
+class Laboratory(IRunner, IMetric):
+    """Runs mixed problems: each takes two looks, and one in five fails."""
+
+    def __init__(self) -> None:
+        IMetric.__init__(self, "f")
+        self.points, self.looks = {}, Counter()
+
+    def run_trial(self, trial_index, parameterization):
+        self.points[trial_index] = parameterization
+        return {}
+
+    def poll_trial(self, trial_index, trial_metadata):
+        self.looks[trial_index] += 1
+        if self.looks[trial_index] < 2:
+            return TrialStatus.RUNNING
+        fails = trial_index % 5 == 3
+        return TrialStatus.FAILED if fails else TrialStatus.COMPLETED
+
+    def fetch(self, trial_index, trial_metadata):
+        return 0, mixed(**self.points[trial_index])
+
+
+def test_the_orchestrator_runs_them(make_client, tmp_path):
+    """Three at a time with failures; it goes on from JSON, and pending trials count."""
+    client, laboratory = mixed_client(make_client), Laboratory()
+    path = str(tmp_path / "ax.json")
+
+    def run(client, num):
+        client.configure_runner(laboratory)
+        client.configure_metrics([laboratory])
+        client.run_trials(num, parallelism=3, initial_seconds_between_polls=0)
+        return client
+
+    run(client, 9)
+    client._experiment.runner = None  # Ax saves those alone that are registered there
+    client.configure_metrics([MapMetric("f")])
+    client.save_to_json_file(path)
+    loaded = run(Client.load_from_json_file(path), 6)
+    points = [json.dumps(point) for point in laboratory.points.values()]
+    assert len(set(points)) == 15
+    note = note_of(loaded)
+    assert note["learned"][0][0] == 0 and note["learned"][-1][-1] >= 10
+    (region,) = note["regions"]
+    assert region["center"]
+
+
+HIERARCHY = [
+    ChoiceParameterConfig(
+        name="kind",
+        values=["a", "b", "c"],
+        parameter_type="str",
+        is_ordered=False,
+        dependent_parameters={"a": ["x", "k"], "b": ["y"]},
+    ),
+    *floats({"x": (0.0, 1.0), "y": (0.0, 1.0), "z": (0.0, 1.0)}),
+    RangeParameterConfig(name="k", bounds=(1, 4), parameter_type="int"),
+]
+ACTIVE = {"a": {"kind", "x", "k", "z"}, "b": {"kind", "y", "z"}, "c": {"kind", "z"}}
+
+
+def branches(kind, z, x=0.0, k=0, y=0.0):
+    """To maximize; the best value is 1.4."""
+    value = {"a": 1 - (x - 0.7) ** 2 + 0.1 * k, "b": 1 - (y - 0.2) ** 2, "c": 0.5}
+    return value[kind] - (z - 0.3) ** 2
+
+
+def test_parameters_that_depend_on_others(make_client, tmp_path):
+    """Arms have the active ones alone, whoever made them; saved in the middle."""
+    strategy = trust_region_generation_strategy(6, batch_size=2, seed=0)
+    client, path = make_client(strategy, HIERARCHY), str(tmp_path / "ax.json")
+    attached = client.attach_trial({"kind": "b", "y": 0.9, "z": 0.6})
+    client.complete_trial(attached, raw_data={"f": branches("b", 0.6, y=0.9)})
+    for number in range(12):
+        for index, point in client.get_next_trials(2).items():
+            assert set(point) == ACTIVE[point["kind"]]
+            client.complete_trial(index, raw_data={"f": branches(**point)})
+        if number == 7:
+            client.save_to_json_file(path)
+            asked = client.get_next_trials(1)
+            client = Client.load_from_json_file(path)
+            assert client.get_next_trials(1) == asked
+            client.mark_trial_abandoned(*asked)
+    (region,) = note_of(client)["regions"]
+    assert region["center"] and note_of(client)["learned"][0][0] == 0
+    best, values, *_ = client.get_best_parameterization(use_model_predictions=False)
+    assert best["kind"] == "a" and values["f"][0] > 1.3
 
 
 def test_failed_and_abandoned_trials_count_for_nothing(make_client):

@@ -208,8 +208,6 @@ class Moved:
         minimum: `z`, in each coordinate.
         radius: `r`, of the box in units of `f`.
         is_rotated: Whether axes are turned, at random by a fixed seed.
-        noise: Standard deviation of each evaluation's noise.
-        seed: Of the noise.
     """
 
     def __init__(
@@ -220,8 +218,6 @@ class Moved:
         minimum: float = 0.0,
         radius: float = 5.0,
         is_rotated: bool = True,
-        noise: float = 0.0,
-        seed: int = 0,
     ) -> None:
         g = torch.Generator().manual_seed(dim)
         self.function, self.minimum, self.radius = function, minimum, radius
@@ -229,6 +225,24 @@ class Moved:
         normal = torch.randn(dim, dim, generator=g, dtype=torch.float64)
         self.Q = torch.linalg.qr(normal)[0] if is_rotated else torch.eye(dim).double()
         self.bounds = torch.tensor([[-1.0] * dim, [1.0] * dim], dtype=torch.float64)
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Values of `n x d` points, `n`."""
+        Z = self.minimum + self.radius * (X.double() - self.center) @ self.Q.mT
+        return self.function(Z)
+
+
+class Noisy:
+    """A function whose values have Gaussian noise.
+
+    Args:
+        function: From `n x d` points to `n` values, with `bounds`.
+        noise: Standard deviation of each evaluation's noise.
+        seed: Of the noise.
+    """
+
+    def __init__(self, function: Any, noise: float, seed: int) -> None:
+        self.true, self.bounds = function, function.bounds
         self.noise, self.generator = noise, torch.Generator().manual_seed(seed)
 
     def __call__(self, X: Tensor) -> Tensor:
@@ -236,11 +250,6 @@ class Moved:
         Y = self.true(X)
         noise = torch.randn(len(Y), generator=self.generator, dtype=torch.float64)
         return Y + self.noise * noise
-
-    def true(self, X: Tensor) -> Tensor:
-        """The same without noise."""
-        Z = self.minimum + self.radius * (X.double() - self.center) @ self.Q.mT
-        return self.function(Z)
 
 
 def zakharov(X: Tensor) -> Tensor:
@@ -271,6 +280,11 @@ class Problem:
     digits: int = 4
 
 
+def noisy_hartmann(noise: float) -> Problem:
+    """Hartmann's function of six features, whose values reach from -3.3 to 0."""
+    return Problem(lambda seed: Noisy(Hartmann(), noise, seed), 1000)
+
+
 WIDE = [(-5.0, 10.0)] * 20  # the optimum is not in the middle
 FAR = [(-1e3, 1e3)] * 20  # a moved function is asked for what is outside of its box
 PROBLEMS = {
@@ -292,10 +306,13 @@ PROBLEMS = {
         lambda _: Moved(Griewank(dim=20, bounds=FAR), 20, radius=100.0)
     ),
     "noisy-levy10": Problem(
-        lambda seed: Moved(
-            Levy(dim=10, bounds=FAR[:10]), 10, minimum=1.0, noise=1.0, seed=seed
+        lambda seed: Noisy(
+            Moved(Levy(dim=10, bounds=FAR[:10]), 10, minimum=1.0), 1.0, seed
         )
     ),
+    "noisy-hartmann6-0.1": noisy_hartmann(0.1),
+    "noisy-hartmann6-0.5": noisy_hartmann(0.5),
+    "noisy-hartmann6-1": noisy_hartmann(1.0),
     "rover60": Problem(lambda _: Rover(), digits=3),
     "swimmer16": Problem(Swimmer, total=1000, digits=1),
     "ackley-binary": Problem(lambda _: BinaryAckley(), total=1000),

@@ -4,7 +4,8 @@ And a thousand with binary features and categories: ours, TPE and random search.
 
 Each run is kept in a JSON file as soon as it is over. Seconds are CPU seconds of the
 method, without the objective; `--limit` breaks a run off after so many. All problems
-are minimized; of the swimmer's noisy returns the best is the luckiest. `pip install -e
+are minimized; of the swimmer's noisy returns the best is the luckiest, and of `noisy-`
+functions true values are noted, of the best point that was evaluated. `pip install -e
 ".[bench,boxes]"` has the peers and the simulator; those that are not installed are left
 out.
 

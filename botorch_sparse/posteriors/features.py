@@ -94,7 +94,8 @@ class NystromFeatures:
         inducing_index: `batch_shape x m`, where each point kept stands among the
             inducing points that were asked for.
         chol_inducing: `batch_shape x m x m`, the factor `L` of `K_SS`.
-        chunk_size: Rows embedded at a time; None for what suits the device.
+        chunk_size: Rows embedded at a time; None for 2,048, and on a device for more
+            where none are kept.
         kept: `batch_shape x m`, False for inducing points that are left out of one
             element of a batch but not of another; None where all are in.
     """
@@ -211,19 +212,14 @@ class NystromFeatures:
         k_diag = prior_variance(self.covar_module, X)
         return (k_diag - features.square().sum(-1)).clamp_min(0.0)
 
-    @property
-    def rows_at_a_time(self) -> int:
-        """The rows of a chunk."""
-        if self.chunk_size is not None:
-            return self.chunk_size
-        if self.inducing_points.is_cpu:
-            return CHUNK_SIZE
-        num_features = self.batch_shape.numel() * self.num_inducing
-        return max(CHUNK_SIZE, DEVICE_FEATURES // max(1, num_features))
-
     def chunks(self, X: Tensor) -> list[slice]:
         """The rows of `X` in chunks."""
-        return row_chunks(X.shape[-2], self.rows_at_a_time) or [slice(0, 0)]
+        size = self.chunk_size or CHUNK_SIZE
+        if self.chunk_size is None and not X.is_cpu:
+            batch = torch.broadcast_shapes(X.shape[:-2], self.batch_shape).numel()
+            width = max(1, self.num_inducing, X.shape[-1])
+            size = max(size, DEVICE_FEATURES // max(1, batch * width))
+        return row_chunks(X.shape[-2], size) or [slice(0, 0)]
 
     def work(self, X: Tensor, *means: Module) -> float:
         """Floating point operations for features of points; 0 if no threads share them.

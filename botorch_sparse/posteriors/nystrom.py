@@ -34,6 +34,7 @@ from botorch_sparse.linear_operators import (
 )
 from botorch_sparse.posteriors.factorization import inner_cholesky
 from botorch_sparse.posteriors.features import (
+    CHUNK_SIZE,
     NystromFeatures,
     bordered,
     by_rows,
@@ -212,8 +213,8 @@ class NystromPosterior:
 
     @property
     def chunk_size(self) -> int:
-        """Rows embedded at a time."""
-        return self.feature_map.rows_at_a_time
+        """Rows that are embedded at a time, and kept."""
+        return self.feature_map.chunk_size or CHUNK_SIZE
 
     @property
     def kept(self) -> Tensor | None:

@@ -98,9 +98,18 @@ class GradientAccumulator:
                 self.grads[i] = part if known is None else known + part
 
 
-# Features embedded at a time: on the CPU 2 MB in float64, which stay in the cache; on
-# CUDA 512 MB, of which kernels keep some ten for their gradient.
-BLOCK_SIZE = {"cpu": 2**18, "cuda": 2**26}
+# Features embedded at a time: on the CPU 2 MB in float64, which stay in the cache. On
+# CUDA at most 512 MB, and so many that ten such tensors, as kernels keep them for their
+# gradient, take a 32nd of the device's memory.
+BLOCK_SIZE, CUDA_BLOCK_SIZE, CUDA_SHARE = 2**18, 2**26, 1 / 32 / 10
+
+
+def _features_at_a_time(device: torch.device, batch: int) -> int:
+    """Features of a block of each element of a batch, equal on equal devices."""
+    if device.type != "cuda":
+        return BLOCK_SIZE
+    memory = torch.cuda.get_device_properties(device).total_memory
+    return min(CUDA_BLOCK_SIZE, int(CUDA_SHARE * memory / 8)) // max(1, batch)
 
 
 def low_rank_objective(
@@ -124,7 +133,8 @@ def low_rank_objective(
     """
     L = features.chol_inducing.detach()
     if block_size is None:
-        block_size = BLOCK_SIZE.get(X.device.type, 2**18)
+        batch = torch.broadcast_shapes(X.shape[:-2], L.shape[:-2]).numel()
+        block_size = _features_at_a_time(X.device, batch)
     X, S = X.to(L.dtype), features.inducing_points
     x, s = (t.detach().requires_grad_(t.requires_grad) for t in (X, S))
     features = replace(features, chol_inducing=L, inducing_points=s)

@@ -2,14 +2,17 @@
 
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, RBFKernel
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from torch.distributions import MultivariateNormal
 
 from botorch_sparse.posteriors import NystromFeatures, triangular
 from botorch_sparse.posteriors.factorization import factorize_batch
+from botorch_sparse.posteriors.features import CHUNK_SIZE
+from botorch_sparse.posteriors.objective import low_rank_objective
 from botorch_sparse.posteriors.triangular import BLOCK_ROWS, MANY_COLUMNS
 
 EPS = torch.finfo(torch.float64).eps
-SIZES = [BLOCK_ROWS + 1, 2 * BLOCK_ROWS, 2 * BLOCK_ROWS + 45]
+SIZES = [BLOCK_ROWS + 20, 2 * BLOCK_ROWS, 2 * BLOCK_ROWS + 45]
 
 
 def cholesky_of(kernel, m):
@@ -62,26 +65,72 @@ def test_a_device_takes_blocks_for_many_columns_without_gradient(
     monkeypatch.setattr(triangular, "_by_blocks", by_blocks)
     L = torch.eye(BLOCK_ROWS + 1, **double)
     A = L.mT if upper else L
-    many, few = (torch.ones(len(L), k, **double) for k in (MANY_COLUMNS, 5))
-    leaf = many.clone().requires_grad_()
-    triangular.solve_triangular(A, leaf, upper=upper).sum().backward()
-    torch.testing.assert_close(leaf.grad, many)
-    triangular.solve_triangular(A, few, upper=upper)
-    triangular.solve_triangular(A, few.expand(2, -1, -1), upper=upper)
+    many = torch.ones(len(L), MANY_COLUMNS, **double)
+    leaves = [each.clone().requires_grad_() for each in (A, many)]
+    for one, other in ((leaves[0], many), (A, leaves[1])):
+        triangular.solve_triangular(one, other, upper=upper).sum().backward()
+    torch.testing.assert_close(leaves[1].grad, many)
+    assert leaves[0].grad is not None
+    for one, other in (
+        (A, many[:, 1:]),
+        (A.expand(2, -1, -1), many),
+        (A, many.expand(2, -1, -1)),
+        (A[1:, 1:], many[1:]),
+        (A.float(), many.float()),
+    ):
+        triangular.solve_triangular(one, other, upper=upper)
     assert not calls
     with torch.no_grad():
-        triangular.solve_triangular(A, leaf, upper=upper)
+        triangular.solve_triangular(A, leaves[1], upper=upper)
     assert len(calls) == (not many.is_cpu)
+
+
+def uniform(*shape, **options):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(0)).to(**options)
 
 
 @torch.no_grad()
 def test_features_of_many_points_are_those_of_few(double):
-    """A device's blocks and chunks, and the host's substitution."""
+    """A device's blocks and the host's substitution, and the definition."""
     kernel = kernel_of("Matern").to(**double)
-    S, X = (torch.rand(n, 3, **double) for n in (BLOCK_ROWS + 30, MANY_COLUMNS))
+    S, X = uniform(BLOCK_ROWS + 30, 3, **double), uniform(MANY_COLUMNS, 3, **double)
     features = NystromFeatures.of(kernel, S)
     phi = features.features(X)
     parts = torch.cat([features.features(x) for x in X.split(100)])
     torch.testing.assert_close(phi, parts, rtol=1e-6, atol=1e-8)
     K = kernel(X, features.inducing_points).to_dense()
     torch.testing.assert_close(phi @ features.chol_inducing.mT, K)
+
+
+def test_chunks_suit_the_device(double):
+    """Few on the host; on a device as many as make 2^24 features, in batches too."""
+    kernel = kernel_of("Matern").to(**double)
+    features = NystromFeatures.of(kernel, uniform(64, 3, **double))
+    num = CHUNK_SIZE if features.chol_inducing.is_cpu else 2**24 // 64
+    for batch, rows in (((), num), ((4,), max(CHUNK_SIZE, num // 4))):
+        X = torch.empty(1, 1, **double).expand(*batch, 600_000, 3)
+        assert features.chunks(X)[0] == slice(0, rows)
+    few = NystromFeatures.of(kernel, uniform(64, 3, **double), chunk_size=7)
+    assert few.chunks(X)[0] == slice(0, 7)
+
+
+def test_the_objective_with_blocks_has_the_dense_value_and_gradients(double):
+    kernel = ScaleKernel(kernel_of("Matern")).to(**double)
+    X, S = uniform(MANY_COLUMNS, 3, **double), uniform(BLOCK_ROWS + 30, 3, **double)
+    error, noise = (6 * X).sin().sum(-1), torch.full((len(X),), 0.1, **double)
+    parameters = [*kernel.parameters()]
+
+    def gradients(value):
+        return value, *torch.autograd.grad(value, parameters)
+
+    with torch.no_grad():
+        factor = factorize_batch(kernel(S).to_dense())
+    features = NystromFeatures.from_factor(kernel, S, factor)
+    found = gradients(low_rank_objective(features, X, error, noise))
+    K, cross = kernel(S).to_dense(), kernel(S, X).to_dense()
+    Q = cross.mT @ torch.linalg.solve(K, cross)
+    prior = MultivariateNormal(torch.zeros_like(error), Q + noise.diag())
+    left = (kernel(X, diag=True) - Q.diagonal()) / noise
+    expected = gradients(prior.log_prob(error) - 0.5 * left.sum())
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-7)

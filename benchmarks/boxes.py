@@ -4,10 +4,9 @@ And a thousand with binary features and categories: ours, TPE and random search.
 
 Each run is kept in a JSON file as soon as it is over. Seconds are CPU seconds of the
 method, without the objective; `--limit` breaks a run off after so many. All problems
-are minimized; of the swimmer's noisy returns the best is the luckiest, and of `noisy-`
-functions true values are noted, of the best point that was evaluated. `pip install -e
-".[bench,boxes]"` has the peers and the simulator; those that are not installed are left
-out.
+are minimized. Of the swimmer's noisy returns the best is the luckiest; other noise is
+left out of the values that are noted. `pip install -e ".[bench,boxes]"` has the peers
+and the simulator; those that are not installed are left out.
 
     python -m benchmarks.boxes --store FILE.json --problems ackley20 --total 2000
     python -m benchmarks.boxes --report benchmarks/results/boxes.json.gz

@@ -32,7 +32,40 @@ from botorch_sparse.posteriors.factorization import (
     independent_points,
 )
 from botorch_sparse.posteriors.threads import KERNEL_ENTRY, row_chunks
-from botorch_sparse.posteriors.triangular import solve_triangular
+
+# Rows of a block of `solve_triangular`, and columns below which blocks launch too much.
+BLOCK_ROWS, MANY_COLUMNS = 128, 1024
+
+
+def solve_triangular(A: Tensor, B: Tensor, *, upper: bool) -> Tensor:
+    """`A^-1 B` as `torch.linalg.solve_triangular` has it, `batch_shape x m x k`.
+
+    cuBLAS' substitution of many columns is slow beside its products. So on a device
+    many columns of one matrix in float64, whose gradient nobody wants, are solved for
+    in blocks of rows: what is known is subtracted by a product, and the inverse of a
+    diagonal block multiplies what is left. The residual of a row is bounded as that of
+    a substitution, times the condition of its diagonal block. Cost: O(m^2 k).
+    """
+    has_graph = torch.is_grad_enabled() and (A.requires_grad or B.requires_grad)
+    is_large = A.shape[-1] > BLOCK_ROWS and B.shape[-1] >= MANY_COLUMNS
+    is_one = A.dim() == 2 and B.dim() == 2 and B.dtype == torch.float64
+    if B.is_cpu or has_graph or not (is_large and is_one):
+        return torch.linalg.solve_triangular(A, B, upper=upper)
+    return _by_blocks(A, B, upper)
+
+
+def _by_blocks(A: Tensor, B: Tensor, upper: bool) -> Tensor:
+    m, X = len(A), torch.empty_like(B)
+    eye = torch.eye(BLOCK_ROWS, dtype=A.dtype, device=A.device)
+    starts = range(0, m, BLOCK_ROWS)
+    for start in reversed(starts) if upper else starts:
+        rows = slice(start, min(start + BLOCK_ROWS, m))
+        known = slice(rows.stop, m) if upper else slice(0, start)
+        left = torch.addmm(B[rows], A[rows, known], X[known], alpha=-1)
+        own = eye[: rows.stop - start, : rows.stop - start]
+        inverse = torch.linalg.solve_triangular(A[rows, rows], own, upper=upper)
+        X[rows] = inverse @ left
+    return X
 
 
 def by_rows(

@@ -45,9 +45,8 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_sparse.kernels import prior_variance
-from botorch_sparse.posteriors.features import NystromFeatures
+from botorch_sparse.posteriors.features import NystromFeatures, solve_triangular
 from botorch_sparse.posteriors.threads import num_groups, row_chunks, sum_over
-from botorch_sparse.posteriors.triangular import solve_triangular
 
 
 def differentiable_tensors(kernel: Kernel, S: Tensor) -> list[Tensor]:

@@ -5,11 +5,11 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from torch.distributions import MultivariateNormal
 
-from botorch_sparse.posteriors import NystromFeatures, triangular
+from botorch_sparse.posteriors import NystromFeatures
+from botorch_sparse.posteriors import features as module
 from botorch_sparse.posteriors.factorization import factorize_batch
-from botorch_sparse.posteriors.features import CHUNK_SIZE
+from botorch_sparse.posteriors.features import BLOCK_ROWS, CHUNK_SIZE, MANY_COLUMNS
 from botorch_sparse.posteriors.objective import low_rank_objective
-from botorch_sparse.posteriors.triangular import BLOCK_ROWS, MANY_COLUMNS
 
 EPS = torch.finfo(torch.float64).eps
 SIZES = [BLOCK_ROWS + 20, 2 * BLOCK_ROWS, 2 * BLOCK_ROWS + 45]
@@ -41,7 +41,7 @@ def test_blocks_have_the_residual_of_a_substitution(name, m, upper, by_columns, 
     B = torch.rand(m, MANY_COLUMNS, generator=torch.Generator().manual_seed(1)).double()
     A = L.mT if upper else L
     B = B.mT.contiguous().mT if by_columns else B
-    X = triangular._by_blocks(A.to(device), B.to(device), upper).cpu()
+    X = module._by_blocks(A.to(device), B.to(device), upper).cpu()
     bound = A.abs() @ X.abs()
     for start in range(0, m, BLOCK_ROWS):
         own = A[start : start + BLOCK_ROWS, start : start + BLOCK_ROWS]
@@ -62,13 +62,13 @@ def test_a_device_takes_blocks_for_many_columns_without_gradient(
         calls.append(B.shape)
         return torch.linalg.solve_triangular(A, B, upper=upper)
 
-    monkeypatch.setattr(triangular, "_by_blocks", by_blocks)
+    monkeypatch.setattr(module, "_by_blocks", by_blocks)
     L = torch.eye(BLOCK_ROWS + 1, **double)
     A = L.mT if upper else L
     many = torch.ones(len(L), MANY_COLUMNS, **double)
     leaves = [each.clone().requires_grad_() for each in (A, many)]
     for one, other in ((leaves[0], many), (A, leaves[1])):
-        triangular.solve_triangular(one, other, upper=upper).sum().backward()
+        module.solve_triangular(one, other, upper=upper).sum().backward()
     torch.testing.assert_close(leaves[1].grad, many)
     assert leaves[0].grad is not None
     for one, other in (
@@ -78,10 +78,10 @@ def test_a_device_takes_blocks_for_many_columns_without_gradient(
         (A[1:, 1:], many[1:]),
         (A.float(), many.float()),
     ):
-        triangular.solve_triangular(one, other, upper=upper)
+        module.solve_triangular(one, other, upper=upper)
     assert not calls
     with torch.no_grad():
-        triangular.solve_triangular(A, leaves[1], upper=upper)
+        module.solve_triangular(A, leaves[1], upper=upper)
     assert len(calls) == (not many.is_cpu)
 
 

@@ -52,6 +52,7 @@ from benchmarks.pool_gps import CHUNK, FIT_STEPS, SCREENED_ROWS, WarmGP, rows_of
 from benchmarks.pool_tables import Proposer, random_rows, unit
 from botorch_sparse.strategies import (
     BBKB,
+    ExpectedImprovement,
     RandomSearch,
     Strategy,
     ThompsonSampling,
@@ -127,6 +128,11 @@ def random_search(**given: Any) -> Strategy:
 def thompson(**given: Any) -> Strategy:
     """`ThompsonSampling` as it is."""
     return ThompsonSampling(**given, batch_size=BATCH_SIZE)
+
+
+def improvement(**given: Any) -> Strategy:
+    """`ExpectedImprovement` as it is."""
+    return ExpectedImprovement(**given, batch_size=BATCH_SIZE)
 
 
 def bbkb(**given: Any) -> Strategy:
@@ -441,6 +447,7 @@ def with_reference(rule: Callable[[Outcomes, Tensor], Tensor]) -> Method:
 TABLE, BOX, ONE, SEVERAL = ("table",), ("box",), ("one",), ("several",)
 METHODS = {
     "thompson": Method(by_strategy(thompson), is_ours=True),
+    "improvement": Method(by_strategy(improvement), is_ours=True, on=TABLE),
     "bbkb": Method(by_strategy(bbkb), is_ours=True, on=TABLE),
     **{
         name: Method(by_strategy(partial(trust_region, num)), is_ours=True, on=BOX)

@@ -110,6 +110,7 @@ SEVERAL = {
     if name
     in (
         *("table-random", "table-thompson", "table-thompson-inferred"),
+        *("table-improvement", "table-improvement-inferred"),
         *("table-bbkb-global", "table-bbkb-global-local", "table-bbkb-inferred"),
         *("table-bkb", "table-gpucb", "table-gpbucb-sum"),
         *("box-random", "box-thompson", "box-thompson-inferred"),
@@ -124,6 +125,7 @@ SAMPLE = {
     *(f"sbpe-{name}" for name in ("every", "box", "inferred")),
     *("table-thompson-inferred", "reduction", "initializing"),
     *("table-random-several", "table-thompson-several", "box-thompson-several"),
+    "table-improvement-several",
     *("table-bbkb-global-local-several", "table-bbkb-inferred-several"),
     *("table-bkb-unknown", "table-bkb-doubled", "table-gpbucb-sum-doubled"),
 }

@@ -15,6 +15,16 @@ Its mean over values that are drawn from the posterior is what counts; for the f
 this is the usual expected improvement. So a row beside a chosen one still counts where
 the chosen one may disappoint. Points that are pending count as rows before it.
 
+With several objectives each draw has a random scalarization :math:`s_\lambda` of its
+own, see `Preference`, and `B` improves on the largest at a measured point:
+
+.. math:: \mathbb{E}_\lambda \, \mathbb{E} \max\{0, \max_{x \in B} s_\lambda(f(x))
+    - s_\lambda^*\} .
+
+This is the expected improvement of an R2 indicator [Deutz2019]_. Values of a row are
+drawn too, as a minimum of normal values has no closed form. In three of four draws all
+values are their means, see `Preference.draw_spread`.
+
 With constraints values count only where all limits are kept, and what a row adds is
 multiplied by its chance to keep them [Schonlau1998]_. With costs it is divided by
 :math:`c(x)^\alpha`, see `Costs` [Lee2020]_. All of it is computed as a logarithm
@@ -29,6 +39,9 @@ References:
     .. [Ament2023]
         S. Ament, S. Daulton, D. Eriksson, M. Balandat and E. Bakshy. Unexpected
         improvements to expected improvement for Bayesian optimization. NeurIPS 2023.
+    .. [Deutz2019]
+        A. Deutz, M. Emmerich and K. Yang. The expected R2-indicator improvement for
+        multi-objective Bayesian optimization. EMO 2019.
     .. [Lee2020]
         E. H. Lee, V. Perrone, C. Archambeau and M. Seeger. Cost-aware Bayesian
         optimization. arXiv:2003.10870, 2020.
@@ -53,8 +66,9 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, Unpack
 
 import torch
-from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.exceptions import InputDataError
 from botorch.utils.probability.utils import log_prob_normal_in
+from botorch.utils.safe_math import log_fatplus
 from gpytorch.kernels import Kernel
 from torch import Tensor
 from typing_extensions import override
@@ -68,7 +82,8 @@ from botorch_sparse.posteriors.features import solve_rows
 from botorch_sparse.posteriors.joint_covariance import Embedded
 from botorch_sparse.private_names import log_ei_helper
 from botorch_sparse.strategies.data.domain import FEWEST_INITIAL, Domain
-from botorch_sparse.strategies.data.outcomes import Constraint, Outcomes
+from botorch_sparse.strategies.data.outcomes import Constraint
+from botorch_sparse.strategies.data.preference import Preference
 from botorch_sparse.strategies.model_strategy import (
     ModelOptions,
     ModelStrategy,
@@ -81,6 +96,8 @@ from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 from botorch_sparse.strategies.surrogates.table_posterior import NystromTablePosterior
 
 DEFAULT_BATCH_SIZE = 8
+# Scalarizations that are less than this above the best value are smoothed.
+SMOOTHING = 1e-6
 # Points that are all inducing points, and the most inducing points of more.
 MOST_EXACT = 1_000
 # Values that are drawn of a point.
@@ -103,14 +120,14 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
     continuous domain use BoTorch's `qLogNoisyExpectedImprovement` with
     `SparseSingleTaskGP`. The formula is in `strategies/expected_improvement.py`.
 
-    There is one objective, and any constraints. Where the kernel is inferred, it is
+    There are any objectives and constraints. Where the kernel is inferred, it is
     `few_data_kernel`, and the posterior of up to 1,000 different rows is exact.
 
     Cost, with `A` candidates, `n` evaluations and `m` inducing points, for each
-    outcome: O(n m^2 + A m^2) for each batch, and for its j-th point O(A), and
-    O(j (m + 128)) for each row that is brought up to date, often some hundreds. Memory
-    O(A m) up to 2 GiB; beyond it the kernel is evaluated at these rows and the inducing
-    points each time.
+    outcome: O(n m^2 + A m^2) for each batch, with several objectives O(128 A) more, and
+    for its j-th point O(A), and O(j (m + 128)) for each row that is brought up to date,
+    often some hundreds. Memory O(A m) up to 2 GiB; beyond it the kernel is evaluated at
+    these rows and the inducing points each time.
 
     Args:
         candidates: `A x d` points to choose from.
@@ -168,18 +185,15 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
             budget=budget,
             **options,
         )
-        if (num := len(self.record.outcomes.objectives)) > 1:
-            raise UnsupportedError(
-                f"Got {num} objectives; ExpectedImprovement takes one, and "
-                "constraints. Take ThompsonSampling, BBKB or TrustRegionBBKB."
-            )
         check_whole("batch_size", batch_size)
         self.batch_size = batch_size
 
     @torch.no_grad()
     def _select_by_model(self, limit: int) -> list[int]:
         batch, start = self._no_batch(), self._start()
-        score, chosen = start + batch.log_gain(slice(None)), list[int]()
+        blocks = range(0, len(start), MOST_AT_A_TIME)
+        bounds = [batch.log_bound(slice(i, i + MOST_AT_A_TIME)) for i in blocks]
+        score, chosen = start + torch.cat(bounds), list[int]()
         for point in self.record.points(self.pending).unsqueeze(-2):
             batch.append(point)
         while len(chosen) < limit:
@@ -211,7 +225,7 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
         means = mean.double().reshape(len(different), -1).cpu()
         is_known = torch.tensor([part is not None for part in parts])
         means = means.where(is_known, torch.nan)
-        return _GrowingBatch(record.outcomes, parts, means)
+        return _GrowingBatch(Preference.of(record), parts, means)
 
     @override
     def _config(self) -> dict[str, Any]:
@@ -236,40 +250,89 @@ class _GrowingBatch:
     """What rows add to the expected improvement of the points before them.
 
     Args:
-        outcomes: One objective, and any constraints.
-        parts: Their posteriors; None for outcomes without data, which are left out.
+        preference: What is wanted.
+        parts: The outcomes' posteriors; None for outcomes without data, which are left
+            out.
         measured: `n x k` means at measured points; NaN for outcomes without data.
     """
 
     def __init__(
         self,
-        outcomes: Outcomes,
+        preference: Preference,
         parts: "list[_DrawnOutcome | None]",
         measured: Tensor,
     ) -> None:
-        self._outcomes, self._parts = outcomes, parts
+        self._preference, self._parts = preference, parts
+        self._outcomes = preference.outcomes
+        self._is_single = len(self._outcomes.objectives) == 1
         self._generator = torch.Generator().manual_seed(0)
-        (self._column,) = outcomes.objectives
-        self._best = torch.zeros(1, dtype=torch.double)  # in each draw, or in all
-        if (objective := parts[self._column]) is not None:
-            is_feasible = outcomes.violations(measured) <= 0
-            values = measured[is_feasible, self._column]
-            self._best[0] = values.max() if len(values) else objective.least()
+        own = torch.Generator().manual_seed(len(measured))
+        self._weights = preference.draw_weights(DRAWS, own).unsqueeze(1)
+        self._spread = preference.draw_spread(DRAWS, own)
+        self._z = [self._draws(own).unsqueeze(1) for _ in parts]  # of rows themselves
+        known = measured[self._outcomes.violations(measured) <= 0]
+        if len(known) == 0:
+            least = [torch.nan if part is None else part.least() for part in parts]
+            known = measured.new_tensor([least])
+        # In each draw, or in all.
+        self._best = self._value(known.unsqueeze(0)).amax(-1, keepdim=True)
 
-    def log_gain(self, rows: Tensor | slice) -> Tensor:
-        """Logarithms of what `q` rows add, or those of a slice."""
-        score = torch.zeros(1, 1, dtype=torch.double)
-        for outcome, part in zip(self._outcomes.parts, self._parts, strict=True):
+    def _value(self, Y: Tensor) -> Tensor:
+        """The objective, or each draw's scalarization; `S x q` of `S x q x k`."""
+        if self._is_single:
+            return Y[..., self._outcomes.objectives[0]]
+        return self._preference.value(Y, self._weights)
+
+    def log_bound(self, rows: slice) -> Tensor:
+        """Logarithms of what `q` rows add at most, with no point in the batch.
+
+        That is what they add; with several objectives at most `SMOOTHING` more, at a
+        quarter of the time. Cost: O(o S q).
+        """
+        if self._is_single:
+            return self.log_gain(rows)
+        chance, above = torch.zeros(1, dtype=torch.double), None
+        low, unit = self._preference.low, 1 / self._preference.scale
+        for column, part in enumerate(self._parts):
             if part is None:
                 continue
             mean, sd = part.given_draws(rows)
-            if isinstance(outcome, Constraint):
-                low, high = ((end - mean) / sd for end in outcome.range)
-                score = score + log_prob_normal_in(low, high)
+            if isinstance(outcome := self._outcomes.parts[column], Constraint):
+                chance = chance + _log_chance(outcome, mean, sd).squeeze(0)
+                continue
+            i = self._outcomes.objectives.index(column)
+            slope = unit[i] / self._weights[..., i]
+            term = torch.addmm(-self._best, slope, mean - low[i])
+            term.addmm_(slope * self._z[column], sd.unsqueeze(0))
+            above = term if above is None else torch.minimum(above, term, out=above)
+        if above is None:
+            return chance
+        return (above.clamp_min_(0.0).mean(0) + SMOOTHING).log() + chance
+
+    def log_gain(self, rows: Tensor | slice) -> Tensor:
+        """Logarithms of what `q` rows add, or those of a slice."""
+        score, drawn = torch.zeros(1, 1, dtype=torch.double), dict[int, Tensor]()
+        for column, part in enumerate(self._parts):
+            if part is None:
+                continue
+            mean, sd = part.given_draws(rows)
+            if isinstance(outcome := self._outcomes.parts[column], Constraint):
+                score = score + _log_chance(outcome, mean, sd)
+            elif self._is_single:
+                score = score + sd.log() + log_ei_helper((mean - self._best) / sd)
             else:
-                u = (mean - self._best.unsqueeze(-1)) / sd
-                score = score + sd.log() + log_ei_helper(u)
+                drawn[column] = mean + self._z[column] * sd
+        if drawn:
+            unknown = torch.full_like(next(iter(drawn.values())), torch.nan)
+            Y = [drawn.get(column, unknown) for column in range(len(self._parts))]
+            value = self._value(torch.stack(Y, dim=-1))
+            score = score + log_fatplus(value - self._best, tau=SMOOTHING)
         return score.logsumexp(0) - math.log(len(score))
+
+    def _draws(self, generator: torch.Generator) -> Tensor:
+        """Normal draws, or zero where a draw is the mean; `S`."""
+        z = normal_draws(generator)
+        return z if self._spread is None else z * self._spread
 
     def append_row(self, row: int) -> None:
         """Have a row in the batch."""
@@ -287,15 +350,21 @@ class _GrowingBatch:
         """Draw values of a point, and improve on them where limits are kept."""
         values = list[Tensor]()
         for part, point in zip(self._parts, points, strict=True):
-            z = normal_draws(self._generator)
+            z = self._draws(self._generator)
             if part is None or point is None:
                 values.append(torch.full_like(z, torch.nan))
             else:
                 values.append(part.draw(point, z))
-        drawn = torch.stack(values, dim=-1)
-        is_feasible = self._outcomes.violations(drawn) <= 0
-        is_better = is_feasible & (drawn[:, self._column] > self._best)
-        self._best = drawn[:, self._column].where(is_better, self._best)
+        Y = torch.stack(values, dim=-1).unsqueeze(1)
+        value, is_feasible = self._value(Y), self._outcomes.violations(Y) <= 0
+        is_better = is_feasible & (value > self._best)
+        self._best = value.where(is_better, self._best)
+
+
+def _log_chance(limit: Constraint, mean: Tensor, sd: Tensor) -> Tensor:
+    """Logarithms of the chances that normal values keep to a limit, `S x q`."""
+    low, high = ((end - mean) / sd for end in limit.range)
+    return log_prob_normal_in(low, high)
 
 
 def normal_draws(generator: torch.Generator) -> Tensor:

@@ -23,7 +23,6 @@ from botorch_sparse.strategies import (
     Batch,
     CandidateTable,
     ExpectedImprovement,
-    Objective,
     ThompsonSampling,
 )
 from botorch_sparse.suggest.candidate_pool import Pool
@@ -66,12 +65,6 @@ class Selection:
     explained: list[Explanation]
     strategy: Learner | None = None
     num_drawn: int = 0
-
-
-def strategy_name(name: str | None, outcomes: Sequence[Outcome]) -> str:
-    """The strategy that was asked for, or the one for so many targets."""
-    num_targets = sum(isinstance(outcome, Objective) for outcome in outcomes)
-    return name or ("improvement" if num_targets == 1 else "thompson")
 
 
 def choose(
@@ -125,8 +118,7 @@ def rebuild(
             "nothing to choose by; is one left out, or missing?"
         )
     with _naming(", ".join([pool.text.name, *(each.name for each in related)])):
-        name = strategy_name(options.strategy, pool.outcomes)
-        strategy = STRATEGIES[name](
+        strategy = STRATEGIES[options.strategy](
             table,
             batch_size=options.batch,
             outcomes=pool.outcomes,

@@ -260,7 +260,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--strategy",
         choices=STRATEGIES,
-        help="default: improvement, and with several targets thompson",
+        default="improvement",
+        help="default: improvement",
     )
     add(
         "--state",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.exceptions import InputDataError
 from scipy.integrate import quad
 from scipy.stats import norm
 from strategy_table import make_candidates, make_kernel, objective
@@ -18,11 +18,17 @@ from botorch_sparse.strategies import (
     Constraint,
     ExpectedImprovement,
     Objective,
-    ThompsonSampling,
+    RandomSearch,
     expected_improvement,
     model_strategy,
 )
-from botorch_sparse.strategies.expected_improvement import DRAWS, normal_draws
+from botorch_sparse.strategies.data import preference
+from botorch_sparse.strategies.data.preference import Preference
+from botorch_sparse.strategies.expected_improvement import (
+    DRAWS,
+    SMOOTHING,
+    normal_draws,
+)
 
 LAM = 1e-2
 X = make_candidates(80)
@@ -304,10 +310,202 @@ def test_an_outcome_without_data_is_left_out() -> None:
     assert len(strategy.ask()) == 3
 
 
-def test_what_it_does_not_take() -> None:
+GAIN, LOSS = Objective("gain"), Objective("loss", minimize=True)
+
+
+def two_objectives(Z: Tensor) -> Tensor:
+    """`b x 2` values, the second of which is minimized; they disagree."""
+    return torch.stack([objective(Z), 0.5 * (Z[:, 0] - Z[:, 1] ** 2)], dim=-1)
+
+
+def told_of_two(
+    num: int = 5, *more: Constraint, limited: Tensor | None = None
+) -> ExpectedImprovement:
+    strategy = ExpectedImprovement(
+        X,
+        make_kernel(),
+        LAM,
+        1e9,
+        batch_size=num,
+        outcomes=[GAIN, LOSS, *more],
+        unique=True,
+    )
+    Y = two_objectives(X)
+    Y = Y if limited is None else torch.cat([Y, limited.unsqueeze(-1)], dim=-1)
+    strategy.tell(X[TOLD], Y[TOLD])
+    return strategy
+
+
+def front_by_hand(num: int, strategy: ExpectedImprovement) -> list[int]:
+    """Rows by the definition, one after the other, of two objectives."""
+    wanted = Preference.of(strategy.record)
+    low, unit = wanted.low.numpy(), wanted.scale.numpy()
+    own = torch.Generator().manual_seed(len(TOLD))
+    weights = wanted.draw_weights(DRAWS, own).numpy()
+    spread = wanted.draw_spread(DRAWS, own)
+    assert spread is not None and 0.1 < float(spread.mean()) < 0.4
+    z_own = [(normal_draws(own) * spread).numpy() for _ in range(2)]
+    Y = two_objectives(X)[TOLD] * torch.tensor([1.0, -1.0])
+    gps = [DenseGP(TOLD, y) for y in Y.mT]
+
+    def value(F: np.ndarray) -> np.ndarray:
+        """`S x q` scalarizations of `S x q x 2` values."""
+        terms: np.ndarray = (F - low) / (unit * weights[:, None])
+        return terms.min(-1)
+
+    measured = np.stack([gp.mean[TOLD.numpy()] for gp in gps], -1)
+    best = value(np.broadcast_to(measured, (DRAWS, *measured.shape))).max(-1)
+    generator, rows = torch.Generator().manual_seed(0), list[int]()
+    z = [np.empty((DRAWS, 0)) for _ in gps]
+    for _ in range(num):
+        F = []
+        for gp, known, new in zip(gps, z, z_own, strict=True):
+            mean, sd = gp.given(rows, gp.drawn(rows, known))
+            F.append(mean + new[:, None] * sd)
+        score = np.maximum(value(np.stack(F, -1)) - best[:, None], 0.0).mean(0)
+        score[[*TOLD, *rows]] = -1.0
+        rows.append(int(score.argmax()))
+        drawn = [(normal_draws(generator) * spread).numpy() for _ in gps]
+        z = [np.column_stack(each) for each in zip(z, drawn, strict=True)]
+        F = [gp.drawn(rows, known)[:, -1:] for gp, known in zip(gps, z, strict=True)]
+        best = np.maximum(best, value(np.stack(F, -1))[:, 0])
+    return rows
+
+
+def test_rows_of_two_objectives_are_those_of_the_definition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All rows are brought up to date: few draws may exceed a bound by a tenth."""
+    monkeypatch.setattr(expected_improvement, "FIRST_BLOCK", len(X))
+    monkeypatch.setattr(expected_improvement, "MOST_AT_A_TIME", 33)
+    strategy = told_of_two(10)
+    indices = strategy.ask().indices
+    assert indices is not None
+    assert indices.tolist() == front_by_hand(10, strategy)
+
+
+def test_what_a_row_adds_to_a_front_is_an_integral(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Over directions and values, were no draw the mean; five standard errors."""
+    draws = 2**14
+    monkeypatch.setattr(expected_improvement, "DRAWS", draws)
+    monkeypatch.setattr(preference, "EXPLORED", 1.0)
+    strategy = told_of_two()
+    strategy.learn()
+    gains = strategy._no_batch().log_gain(slice(None)).exp()
+    row = int(gains.argmax())
+    wanted = Preference.of(strategy.record)
+    low, unit = wanted.low.numpy(), wanted.scale.numpy()
+    Y = two_objectives(X)[TOLD] * torch.tensor([1.0, -1.0])
+    gps = [DenseGP(TOLD, y) for y in Y.mT]
+    measured = np.stack([gp.mean[TOLD.numpy()] for gp in gps], -1)
+    mean = np.array([gp.mean[row] for gp in gps])
+    sd = np.array([math.sqrt(gp.covariance[row, row]) for gp in gps])
+    nodes, parts = np.polynomial.legendre.leggauss(200)
+    nodes, parts = (nodes + 1) / 2, parts / 2
+
+    def powers(angle: float) -> np.ndarray:
+        """Expectations of what is above the best in a direction, and of its square."""
+        weight = unit * np.array([math.cos(angle), math.sin(angle)])
+        best = ((measured - low) / weight).min(-1).max()
+        end = max(0.0, ((mean + 8 * sd - low) / weight).min() - best)
+        t = end * nodes
+        chance = norm.sf(low + weight * (best + t)[:, None], mean, sd).prod(-1)
+        each: np.ndarray = end * np.array([parts @ chance, parts @ (2 * t * chance)])
+        return each
+
+    first, second = sum(
+        part * powers(node * math.pi / 2)
+        for node, part in zip(nodes, parts, strict=True)
+    )
+    error = math.sqrt((second - first**2) / draws)
+    assert float(gains[row]) == pytest.approx(first, abs=5 * error)
+    assert 5 * error < 0.2 * first
+
+
+def test_bounds_are_what_rows_add() -> None:
+    """Within what is smoothed, with and without a limit."""
+    limit = Constraint("heat", upper=0.5)
+    for strategy in (told_of_two(), told_of_two(5, limit, limited=X[:, 0])):
+        strategy.learn()
+        batch = strategy._no_batch()
+        gains = batch.log_gain(slice(None)).exp()
+        more = batch.log_bound(slice(None)).exp() - gains
+        assert float(gains.max()) > 1e-2
+        assert float(more.min()) >= 0.0
+        assert float(more.max()) <= (1 + 1e-6) * SMOOTHING
+
+
+def test_a_batch_of_several_objectives_spreads_over_the_front() -> None:
+    """What a row adds falls by what is in the batch; asked for in two parts or one."""
+    strategy = told_of_two()
+    strategy.learn()
+    batch = strategy._no_batch()
+    before = batch.log_gain(slice(None))
+    batch.append_row(row := int(before.argmax()))
+    after = batch.log_gain(slice(None))
+    assert after[row] < before[row] - math.log(100)
+    parts = [strategy.ask(2), strategy.ask(3)]
+    rows = [row for part in parts for row in part.indices.tolist()]  # type: ignore[union-attr]
+    assert rows == told_of_two().ask(5).indices.tolist()  # type: ignore[union-attr]
+
+
+def test_of_several_objectives_too_the_chance_to_keep_a_limit_multiplies() -> None:
+    """All that is measured keeps to it."""
+    limit = Constraint("heat", upper=float(X[TOLD, 0].max()) + 0.5)
+    free, limited = told_of_two(), told_of_two(5, limit, limited=X[:, 0])
+    gains = []
+    for strategy in (free, limited):
+        strategy.learn()
+        gains.append(strategy._no_batch().log_gain(slice(None)).numpy())
+    gp = DenseGP(TOLD, X[TOLD, 0])
+    sd = np.sqrt(gp.covariance.diagonal())
+    chance = norm.logcdf(limit.range[1], gp.mean, sd)
+    assert chance.min() < -0.01
+    assert gains[1] - gains[0] == pytest.approx(chance, abs=1e-6)
+
+
+@pytest.mark.parametrize("missing", [[0], [1], [0, 1]])
+def test_objectives_without_data_are_left_out(missing: list[int]) -> None:
+    outcomes = [GAIN, LOSS, Constraint("heat", upper=0.5)]
+    strategy = ExpectedImprovement(X, batch_size=3, outcomes=outcomes, unique=True)
+    Y = torch.cat([two_objectives(X), X[:, :1]], dim=-1)
+    Y[:, missing] = torch.nan
+    strategy.tell(X[TOLD], Y[TOLD])
+    indices = strategy.ask().indices
+    assert indices is not None and not {*indices.tolist()} & {*TOLD.tolist()}
+    assert float(X[indices, 0].max()) < 0.7
+
+
+def test_without_a_feasible_row_a_front_counts_from_far_below() -> None:
+    limit = Constraint("heat", lower=float(X[TOLD, 0].max()) + 1e-3)
+    strategy = told_of_two(4, limit, limited=X[:, 0])
+    indices = strategy.ask().indices
+    assert indices is not None
+    assert float(X[indices, 0].min()) > float(X[TOLD, 0].median())
+
+
+def test_it_finds_a_front_in_few_batches() -> None:
+    """Five batches of eight are better than four times as many random rows."""
+    Z, shares = make_candidates(400), list[float]()
+    Y = two_objectives(Z)
+    for seed in range(3):
+        strategy = ExpectedImprovement(
+            Z, batch_size=8, num_initial=8, seed=seed, outcomes=[GAIN, LOSS]
+        )
+        for _ in range(5):
+            batch = strategy.ask()
+            strategy.tell(batch, two_objectives(batch.X))
+        rows = torch.randperm(400, generator=torch.Generator().manual_seed(seed))[:160]
+        worst = [float(Y[:, 0].min()), float(Y[:, 1].max())]
+        other = RandomSearch(Z, outcomes=[GAIN, LOSS])
+        other.tell(Z[rows], Y[rows])
+        found = strategy.history.hypervolume(worst)
+        shares.append(found / other.history.hypervolume(worst))
+    assert sorted(shares)[1] > 1.0
+
+
+def test_it_needs_a_table() -> None:
     with pytest.raises(InputDataError, match="need candidates"):
         ExpectedImprovement(None, bounds=[[0.0], [1.0]])
-    two = [Objective("a"), Objective("b")]
-    with pytest.raises(UnsupportedError, match=r"Got 2 objectives; .* takes one"):
-        ExpectedImprovement(X, outcomes=two)
-    ThompsonSampling(X, outcomes=two)

@@ -163,7 +163,7 @@ def test_predictions_have_columns_for_each_outcome(lab: Laboratory) -> None:
     answer = lab("--results", path, *TWO.split(), "--batch", 5)
     assert [*answer.rows[0]][-5:] == [*names, "reason"]
     pool = read_pool(lab.pool, "id", BOTH)
-    options = Namespace(strategy="thompson", batch=5, **DEFAULTS)
+    options = Namespace(strategy="improvement", batch=5, **DEFAULTS)
     strategy = rebuild(options, pool, read_results([path], pool), [])
     rows = [int(key[1:]) for key in answer.ids]
     mean, sd = strategy.predict(strategy.candidates[rows]) or ()

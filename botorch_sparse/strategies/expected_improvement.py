@@ -22,8 +22,7 @@ own, see `Preference`, and `B` improves on the largest at a measured point:
     - s_\lambda^*\} .
 
 This is the expected improvement of an R2 indicator [Deutz2019]_. Values of a row are
-drawn too, as a minimum of normal values has no closed form. In three of four draws all
-values are their means, see `Preference.draw_spread`.
+drawn too, as a minimum of normal values has no closed form.
 
 With constraints values count only where all limits are kept, and what a row adds is
 multiplied by its chance to keep them [Schonlau1998]_. With costs it is divided by
@@ -33,7 +32,8 @@ multiplied by its chance to keep them [Schonlau1998]_. With costs it is divided 
 What a row adds only falls as a batch grows [Wilson2018]_: so what it had earlier is a
 bound, and the best row is known once it is one of those that are up to date (the lazy
 greedy choice of [Minoux1978]_). The mean over draws can be above the bound by its own
-error, of about a hundredth.
+error, of about a hundredth. With several objectives the error is larger: there the
+bounds are those without any row in the batch, so that a batch is the same in parts.
 
 References:
     .. [Ament2023]
@@ -96,7 +96,7 @@ from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 from botorch_sparse.strategies.surrogates.table_posterior import NystromTablePosterior
 
 DEFAULT_BATCH_SIZE = 8
-# Scalarizations that are less than this above the best value are smoothed.
+# Improvements of less than this are smoothed, in units of scalarizations.
 SMOOTHING = 1e-6
 # Points that are all inducing points, and the most inducing points of more.
 MOST_EXACT = 1_000
@@ -120,14 +120,14 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
     continuous domain use BoTorch's `qLogNoisyExpectedImprovement` with
     `SparseSingleTaskGP`. The formula is in `strategies/expected_improvement.py`.
 
-    There are any objectives and constraints. Where the kernel is inferred, it is
-    `few_data_kernel`, and the posterior of up to 1,000 different rows is exact.
+    It takes any number of objectives and constraints. Where the kernel is inferred, it
+    is `few_data_kernel`, and the posterior of up to 1,000 different rows is exact.
 
     Cost, with `A` candidates, `n` evaluations and `m` inducing points, for each
     outcome: O(n m^2 + A m^2) for each batch, with several objectives O(128 A) more, and
     for its j-th point O(A), and O(j (m + 128)) for each row that is brought up to date,
-    often some hundreds. Memory O(A m) up to 2 GiB; beyond it the kernel is evaluated at
-    these rows and the inducing points each time.
+    some hundreds or thousands. Memory O(A m) up to 2 GiB; beyond it the kernel is
+    evaluated at these rows and the inducing points each time.
 
     Args:
         candidates: `A x d` points to choose from.
@@ -197,7 +197,7 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
         for point in self.record.points(self.pending).unsqueeze(-2):
             batch.append(point)
         while len(chosen) < limit:
-            row = _best_row(score, start, batch)
+            row = _best_row(score if batch.is_single else score.clone(), start, batch)
             chosen.append(row)
             if self.unique:
                 score[row] = start[row] = -torch.inf
@@ -225,7 +225,7 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
         means = mean.double().reshape(len(different), -1).cpu()
         is_known = torch.tensor([part is not None for part in parts])
         means = means.where(is_known, torch.nan)
-        return _GrowingBatch(Preference.of(record), parts, means)
+        return _GrowingBatch(Preference.of(record), parts, means, len(record))
 
     @override
     def _config(self) -> dict[str, Any]:
@@ -251,9 +251,9 @@ class _GrowingBatch:
 
     Args:
         preference: What is wanted.
-        parts: The outcomes' posteriors; None for outcomes without data, which are left
-            out.
+        parts: The outcomes' posteriors; None leaves an outcome out that has no data.
         measured: `n x k` means at measured points; NaN for outcomes without data.
+        num_reports: How many reports there are: others have other scalarizations.
     """
 
     def __init__(
@@ -261,15 +261,15 @@ class _GrowingBatch:
         preference: Preference,
         parts: "list[_DrawnOutcome | None]",
         measured: Tensor,
+        num_reports: int,
     ) -> None:
         self._preference, self._parts = preference, parts
         self._outcomes = preference.outcomes
-        self._is_single = len(self._outcomes.objectives) == 1
+        self.is_single = len(self._outcomes.objectives) == 1
         self._generator = torch.Generator().manual_seed(0)
-        own = torch.Generator().manual_seed(len(measured))
+        own = torch.Generator().manual_seed(num_reports)
         self._weights = preference.draw_weights(DRAWS, own).unsqueeze(1)
-        self._spread = preference.draw_spread(DRAWS, own)
-        self._z = [self._draws(own).unsqueeze(1) for _ in parts]  # of rows themselves
+        self._z = [normal_draws(own).unsqueeze(1) for _ in parts]  # of rows themselves
         known = measured[self._outcomes.violations(measured) <= 0]
         if len(known) == 0:
             least = [torch.nan if part is None else part.least() for part in parts]
@@ -279,60 +279,68 @@ class _GrowingBatch:
 
     def _value(self, Y: Tensor) -> Tensor:
         """The objective, or each draw's scalarization; `S x q` of `S x q x k`."""
-        if self._is_single:
+        if self.is_single:
             return Y[..., self._outcomes.objectives[0]]
         return self._preference.value(Y, self._weights)
+
+    def log_gain(self, rows: Tensor | slice) -> Tensor:
+        """Logarithms of what `q` rows add, or those of a slice."""
+        score, moments = self._log_chance(rows)
+        if self.is_single and moments:
+            ((mean, sd),) = moments.values()
+            score = sd.log() + log_ei_helper((mean - self._best) / sd) + score
+        elif moments:
+            score = log_fatplus(self._above(moments), tau=SMOOTHING) + score
+        return score.logsumexp(0) - math.log(len(score))
 
     def log_bound(self, rows: slice) -> Tensor:
         """Logarithms of what `q` rows add at most, with no point in the batch.
 
         That is what they add; with several objectives at most `SMOOTHING` more, at a
-        quarter of the time. Cost: O(o S q).
+        quarter of the time.
         """
-        if self._is_single:
+        score, moments = self._log_chance(rows)
+        if self.is_single or not moments:
             return self.log_gain(rows)
-        chance, above = torch.zeros(1, dtype=torch.double), None
-        low, unit = self._preference.low, 1 / self._preference.scale
-        for column, part in enumerate(self._parts):
-            if part is None:
-                continue
-            mean, sd = part.given_draws(rows)
-            if isinstance(outcome := self._outcomes.parts[column], Constraint):
-                chance = chance + _log_chance(outcome, mean, sd).squeeze(0)
-                continue
-            i = self._outcomes.objectives.index(column)
-            slope = unit[i] / self._weights[..., i]
-            term = torch.addmm(-self._best, slope, mean - low[i])
-            term.addmm_(slope * self._z[column], sd.unsqueeze(0))
-            above = term if above is None else torch.minimum(above, term, out=above)
-        if above is None:
-            return chance
-        return (above.clamp_min_(0.0).mean(0) + SMOOTHING).log() + chance
+        gain = self._above(moments).clamp_min_(0.0).mean(0)
+        return (gain + SMOOTHING).log() + score.squeeze(0)
 
-    def log_gain(self, rows: Tensor | slice) -> Tensor:
-        """Logarithms of what `q` rows add, or those of a slice."""
-        score, drawn = torch.zeros(1, 1, dtype=torch.double), dict[int, Tensor]()
+    def _log_chance(
+        self, rows: Tensor | slice
+    ) -> tuple[Tensor, dict[int, tuple[Tensor, Tensor]]]:
+        """Logarithms of the chances that `q` rows keep all limits, `S x q` or `1 x q`.
+
+        Also means and standard deviations of the objectives that have data, by columns.
+        """
+        score = torch.zeros(1, 1, dtype=torch.double)
+        moments = dict[int, tuple[Tensor, Tensor]]()
         for column, part in enumerate(self._parts):
             if part is None:
                 continue
             mean, sd = part.given_draws(rows)
             if isinstance(outcome := self._outcomes.parts[column], Constraint):
-                score = score + _log_chance(outcome, mean, sd)
-            elif self._is_single:
-                score = score + sd.log() + log_ei_helper((mean - self._best) / sd)
+                low, high = ((end - mean) / sd for end in outcome.range)
+                score = score + log_prob_normal_in(low, high)
             else:
-                drawn[column] = mean + self._z[column] * sd
-        if drawn:
-            unknown = torch.full_like(next(iter(drawn.values())), torch.nan)
-            Y = [drawn.get(column, unknown) for column in range(len(self._parts))]
-            value = self._value(torch.stack(Y, dim=-1))
-            score = score + log_fatplus(value - self._best, tau=SMOOTHING)
-        return score.logsumexp(0) - math.log(len(score))
+                moments[column] = mean, sd
+        return score, moments
 
-    def _draws(self, generator: torch.Generator) -> Tensor:
-        """Normal draws, or zero where a draw is the mean; `S`."""
-        z = normal_draws(generator)
-        return z if self._spread is None else z * self._spread
+    def _above(self, moments: dict[int, tuple[Tensor, Tensor]]) -> Tensor:
+        """How far each draw's scalarization of `q` rows is above its best, `S x q`.
+
+        As `Preference.value`, in place.
+        """
+        low, scale = self._preference.low, self._preference.scale
+        value: Tensor | None = None
+        for i, column in enumerate(self._outcomes.objectives):
+            if column in moments:
+                mean, sd = moments[column]
+                slope = 1 / (scale[i] * self._weights[..., i])
+                term = (mean - low[i]) * slope
+                term.addcmul_(slope * self._z[column], sd)
+                value = term if value is None else torch.minimum(value, term, out=value)
+        assert value is not None
+        return value.sub_(self._best)
 
     def append_row(self, row: int) -> None:
         """Have a row in the batch."""
@@ -350,7 +358,7 @@ class _GrowingBatch:
         """Draw values of a point, and improve on them where limits are kept."""
         values = list[Tensor]()
         for part, point in zip(self._parts, points, strict=True):
-            z = self._draws(self._generator)
+            z = normal_draws(self._generator)
             if part is None or point is None:
                 values.append(torch.full_like(z, torch.nan))
             else:
@@ -359,12 +367,6 @@ class _GrowingBatch:
         value, is_feasible = self._value(Y), self._outcomes.violations(Y) <= 0
         is_better = is_feasible & (value > self._best)
         self._best = value.where(is_better, self._best)
-
-
-def _log_chance(limit: Constraint, mean: Tensor, sd: Tensor) -> Tensor:
-    """Logarithms of the chances that normal values keep to a limit, `S x q`."""
-    low, high = ((end - mean) / sd for end in limit.range)
-    return log_prob_normal_in(low, high)
 
 
 def normal_draws(generator: torch.Generator) -> Tensor:

@@ -22,7 +22,6 @@ from botorch_sparse.strategies import (
     expected_improvement,
     model_strategy,
 )
-from botorch_sparse.strategies.data import preference
 from botorch_sparse.strategies.data.preference import Preference
 from botorch_sparse.strategies.expected_improvement import (
     DRAWS,
@@ -342,9 +341,7 @@ def front_by_hand(num: int, strategy: ExpectedImprovement) -> list[int]:
     low, unit = wanted.low.numpy(), wanted.scale.numpy()
     own = torch.Generator().manual_seed(len(TOLD))
     weights = wanted.draw_weights(DRAWS, own).numpy()
-    spread = wanted.draw_spread(DRAWS, own)
-    assert spread is not None and 0.1 < float(spread.mean()) < 0.4
-    z_own = [(normal_draws(own) * spread).numpy() for _ in range(2)]
+    z_own = [normal_draws(own).numpy() for _ in range(2)]
     Y = two_objectives(X)[TOLD] * torch.tensor([1.0, -1.0])
     gps = [DenseGP(TOLD, y) for y in Y.mT]
 
@@ -365,7 +362,7 @@ def front_by_hand(num: int, strategy: ExpectedImprovement) -> list[int]:
         score = np.maximum(value(np.stack(F, -1)) - best[:, None], 0.0).mean(0)
         score[[*TOLD, *rows]] = -1.0
         rows.append(int(score.argmax()))
-        drawn = [(normal_draws(generator) * spread).numpy() for _ in gps]
+        drawn = [normal_draws(generator).numpy() for _ in gps]
         z = [np.column_stack(each) for each in zip(z, drawn, strict=True)]
         F = [gp.drawn(rows, known)[:, -1:] for gp, known in zip(gps, z, strict=True)]
         best = np.maximum(best, value(np.stack(F, -1))[:, 0])
@@ -387,10 +384,9 @@ def test_rows_of_two_objectives_are_those_of_the_definition(
 def test_what_a_row_adds_to_a_front_is_an_integral(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Over directions and values, were no draw the mean; five standard errors."""
+    """Over directions and values; five standard errors."""
     draws = 2**14
     monkeypatch.setattr(expected_improvement, "DRAWS", draws)
-    monkeypatch.setattr(preference, "EXPLORED", 1.0)
     strategy = told_of_two()
     strategy.learn()
     gains = strategy._no_batch().log_gain(slice(None)).exp()
@@ -425,9 +421,14 @@ def test_what_a_row_adds_to_a_front_is_an_integral(
 
 
 def test_bounds_are_what_rows_add() -> None:
-    """Within what is smoothed, with and without a limit."""
+    """Within what is smoothed, with and without a limit, of outcomes in any order."""
     limit = Constraint("heat", upper=0.5)
-    for strategy in (told_of_two(), told_of_two(5, limit, limited=X[:, 0])):
+    first = ExpectedImprovement(
+        X, make_kernel(), LAM, 1e9, outcomes=[limit, GAIN, LOSS], unique=True
+    )
+    first.tell(X[TOLD], torch.cat([X[:, :1], two_objectives(X)], dim=-1)[TOLD])
+    limited = told_of_two(5, limit, limited=X[:, 0])
+    for strategy in (told_of_two(), limited, first):
         strategy.learn()
         batch = strategy._no_batch()
         gains = batch.log_gain(slice(None)).exp()
@@ -437,8 +438,21 @@ def test_bounds_are_what_rows_add() -> None:
         assert float(more.max()) <= (1 + 1e-6) * SMOOTHING
 
 
-def test_a_batch_of_several_objectives_spreads_over_the_front() -> None:
-    """What a row adds falls by what is in the batch; asked for in two parts or one."""
+@pytest.mark.parametrize("num", [80, 2000])
+def test_a_batch_of_several_objectives_is_the_same_in_parts(num: int) -> None:
+    Z = make_candidates(num)
+    batches = []
+    for sizes in ([16], [5, 11]):
+        strategy = ExpectedImprovement(
+            Z, make_kernel(), LAM, 1e9, 16, outcomes=[GAIN, LOSS], unique=True
+        )
+        strategy.tell(Z[:12], two_objectives(Z[:12]))
+        parts = [strategy.ask(size).indices for size in sizes]
+        batches.append([row for part in parts for row in part.tolist()])  # type: ignore[union-attr]
+    assert batches[0] == batches[1]
+
+
+def test_a_row_adds_less_once_it_is_in_the_batch() -> None:
     strategy = told_of_two()
     strategy.learn()
     batch = strategy._no_batch()
@@ -446,9 +460,6 @@ def test_a_batch_of_several_objectives_spreads_over_the_front() -> None:
     batch.append_row(row := int(before.argmax()))
     after = batch.log_gain(slice(None))
     assert after[row] < before[row] - math.log(100)
-    parts = [strategy.ask(2), strategy.ask(3)]
-    rows = [row for part in parts for row in part.indices.tolist()]  # type: ignore[union-attr]
-    assert rows == told_of_two().ask(5).indices.tolist()  # type: ignore[union-attr]
 
 
 def test_of_several_objectives_too_the_chance_to_keep_a_limit_multiplies() -> None:
@@ -476,6 +487,12 @@ def test_objectives_without_data_are_left_out(missing: list[int]) -> None:
     indices = strategy.ask().indices
     assert indices is not None and not {*indices.tolist()} & {*TOLD.tolist()}
     assert float(X[indices, 0].max()) < 0.7
+    batch = strategy._no_batch()
+    gains = [batch.log_gain(slice(None)), batch.log_bound(slice(None))]
+    assert torch.allclose(gains[0].exp(), gains[1].exp(), atol=2 * SMOOTHING)
+    for column in missing:  # its draws decide nothing
+        batch._z[column] = torch.full_like(batch._z[column], 7.0)
+    assert batch.log_gain(slice(None)).equal(gains[0])
 
 
 def test_without_a_feasible_row_a_front_counts_from_far_below() -> None:

@@ -171,7 +171,8 @@ class Strategy(ABC):
         if not self.record.outcomes.is_single and not self.takes_several_outcomes:
             raise UnsupportedError(
                 f"Got {len(self.record.outcomes)} outcomes; {type(self).__name__} "
-                "takes one objective. Take ThompsonSampling, BBKB or TrustRegionBBKB."
+                "takes one objective. Take ThompsonSampling, ExpectedImprovement, BBKB "
+                "or TrustRegionBBKB."
             )
         self.generator = torch.Generator().manual_seed(as_seed(seed))
         self._trials = PendingTrials()

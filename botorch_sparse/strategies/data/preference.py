@@ -30,7 +30,7 @@ from torch import Tensor
 from botorch_sparse.strategies.data.outcomes import Objective, Outcomes
 from botorch_sparse.strategies.data.run_record import RunRecord
 
-# With several objectives, the part of the draws that are not the means.
+# With several objectives, the part of the points that sample paths choose.
 EXPLORED = 0.25
 # The reference point that is inferred: this quantile of so many first points. Beyond so
 # many points scalarizations start lower, at the quantile times that over their number.
@@ -101,21 +101,16 @@ class Preference:
         normal = torch.randn(shape, generator=generator, dtype=torch.double)
         return normal.abs() / normal.norm(dim=-1, keepdim=True)
 
-    def draw_spread(
-        self, num: int, generator: torch.Generator | None = None
-    ) -> Tensor | None:
-        """`num` factors of how far drawn values are from the means.
+    def draw_spread(self, num: int) -> Tensor | None:
+        """`num` factors of how far paths are from the means, by torch's draws.
 
-        With several objectives three of four draws, chosen at random, are the means
-        themselves: a point has to be good on `o` paths at once, and paths differ from
-        the means more often together than one does. None for one objective.
-
-        By a generator, or else by torch's own, which threads share.
+        With several objectives three of four points, drawn at random, go by the means
+        alone: a point has to be good on `o` paths at once, and paths differ from the
+        means more often together than one does. None for one objective.
         """
         if len(self.outcomes.objectives) == 1:
             return None
-        drawn = torch.rand(num, generator=generator, dtype=torch.double)
-        return (drawn < EXPLORED).double()
+        return (torch.rand(num, dtype=torch.double) < EXPLORED).double()
 
     def value(self, Y: Tensor, weights: Tensor, smoothing: float = 0.0) -> Tensor:
         """Random scalarizations of `... x k` values, `...`.

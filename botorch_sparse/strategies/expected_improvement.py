@@ -62,7 +62,7 @@ References:
 
 import math
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any, ClassVar, NamedTuple, Unpack
 
 import torch
@@ -299,9 +299,11 @@ class _GrowingBatch:
         That is what they add; with several objectives at most `SMOOTHING` more, at a
         quarter of the time.
         """
-        score, moments = self._log_chance(rows)
-        if self.is_single or not moments:
+        if self.is_single:
             return self.log_gain(rows)
+        score, moments = self._log_chance(rows)
+        if not moments:
+            return score.squeeze(0)
         gain = self._above(moments).clamp_min_(0.0).mean(0)
         return (gain + SMOOTHING).log() + score.squeeze(0)
 
@@ -328,19 +330,18 @@ class _GrowingBatch:
     def _above(self, moments: dict[int, tuple[Tensor, Tensor]]) -> Tensor:
         """How far each draw's scalarization of `q` rows is above its best, `S x q`.
 
-        As `Preference.value`, in place.
+        As `Preference.value` of values that are drawn, in less memory.
         """
         low, scale = self._preference.low, self._preference.scale
-        value: Tensor | None = None
-        for i, column in enumerate(self._outcomes.objectives):
-            if column in moments:
-                mean, sd = moments[column]
-                slope = 1 / (scale[i] * self._weights[..., i])
-                term = (mean - low[i]) * slope
-                term.addcmul_(slope * self._z[column], sd)
-                value = term if value is None else torch.minimum(value, term, out=value)
-        assert value is not None
-        return value.sub_(self._best)
+
+        def term(i: int, column: int) -> Tensor:
+            mean, sd = moments[column]
+            slope = 1 / (scale[i] * self._weights[..., i])
+            return ((mean - low[i]) * slope).addcmul_(slope * self._z[column], sd)
+
+        columns = self._outcomes.objectives
+        terms = (term(i, each) for i, each in enumerate(columns) if each in moments)
+        return reduce(torch.minimum, terms).sub_(self._best)
 
     def append_row(self, row: int) -> None:
         """Have a row in the batch."""

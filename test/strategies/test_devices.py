@@ -1,6 +1,6 @@
 """Every strategy on every device: the choices of the CPU, and data where they were."""
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import box_table
@@ -9,6 +9,7 @@ import sbpe_problems
 import strategy_table
 import torch
 from finish_runs import OBJECTIVES, TABLES
+from strategy_cases import OUTCOMES, three_outcomes
 from torch import Tensor
 
 from botorch_sparse.models.refit_schedule import RefitSchedule
@@ -115,6 +116,33 @@ def test_inferred_tables(name: str, double: dict[str, Any]) -> None:
     other.load_state_dict(strategy.state_dict())
     assert torch.equal(other.predict(X)[0], mean)
     assert torch.equal(other.ask(2).X, strategy.ask(2).X)
+
+
+SEVERAL = [("table", name) for name in ("thompson", "improvement", "bbkb-global")]
+SEVERAL += [("table", "gpucb"), ("table", "random"), ("box", "thompson")]
+SEVERAL += [("box", "bbkb-global"), ("box", "regions")]
+
+
+@pytest.mark.parametrize("domain, name", SEVERAL)
+def test_several_outcomes(domain: str, name: str, double: dict[str, Any]) -> None:
+    """Batches, the front and predictions are where the candidates are."""
+    if domain == "table":
+        given = {"candidates": strategy_table.make_candidates(40, **double)}
+    else:
+        given = {"bounds": box_table.BOUNDS.to(**double)}
+    if name not in ("random", "regions"):
+        given["covar_module"] = box_table.make_kernel().to(double["device"])
+    strategy = TABLES[domain][name](**given, outcomes=OUTCOMES)
+    f = partial(three_outcomes, OBJECTIVES[domain])
+    for _ in range(4):
+        batch = strategy.ask(4)
+        assert batch.X.device == double["device"]
+        strategy.tell(batch, f(batch.X))
+    front = strategy.history.pareto()
+    assert len(front.X) > 0 and strategy.history.hypervolume([-9.0, 9.0]) > 0
+    found = strategy.predict(batch.X) or ()
+    for tensor in (front.X, strategy.history.Y, *found):
+        assert tensor.device == double["device"]
 
 
 def on_box(domain: str, name: str, seed: int = 0, **tkwargs: Any) -> Strategy:

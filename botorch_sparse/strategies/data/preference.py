@@ -121,7 +121,7 @@ class Preference:
             smoothing: Within so much of the smallest term others count too, for
                 gradients; the value is lower by at most `smoothing * log(o)`.
         """
-        unit = 1 / (self.scale * weights).to(Y)
+        unit = 1 / (self.scale * weights.to(self.scale)).to(Y)
         terms = [
             (Y[..., column] - low) * unit[..., i]
             for i, (column, low) in enumerate(

@@ -126,23 +126,22 @@ SEVERAL += [("box", "bbkb-global"), ("box", "regions")]
 @pytest.mark.parametrize("domain, name", SEVERAL)
 def test_several_outcomes(domain: str, name: str, double: dict[str, Any]) -> None:
     """Batches, the front and predictions are where the candidates are."""
-    if domain == "table":
-        given = {"candidates": strategy_table.make_candidates(40, **double)}
-    else:
-        given = {"bounds": box_table.BOUNDS.to(**double)}
+    candidates = strategy_table.make_candidates(40, **double)
+    bounds = box_table.BOUNDS.to(**double)
+    given = {"candidates": candidates} if domain == "table" else {"bounds": bounds}
     if name not in ("random", "regions"):
         given["covar_module"] = box_table.make_kernel().to(double["device"])
     strategy = TABLES[domain][name](**given, outcomes=OUTCOMES)
     f = partial(three_outcomes, OBJECTIVES[domain])
     for _ in range(4):
         batch = strategy.ask(4)
-        assert batch.X.device == double["device"]
+        assert batch.X.device == bounds.device
         strategy.tell(batch, f(batch.X))
     front = strategy.history.pareto()
     assert len(front.X) > 0 and strategy.history.hypervolume([-9.0, 9.0]) > 0
     found = strategy.predict(batch.X) or ()
     for tensor in (front.X, strategy.history.Y, *found):
-        assert tensor.device == double["device"]
+        assert tensor.device == bounds.device
 
 
 def on_box(domain: str, name: str, seed: int = 0, **tkwargs: Any) -> Strategy:

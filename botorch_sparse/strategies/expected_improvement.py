@@ -285,7 +285,7 @@ class _GrowingBatch:
 
     def log_gain(self, rows: Tensor | slice) -> Tensor:
         """Logarithms of what `q` rows add, or those of a slice."""
-        score, moments = self._log_chance(rows)
+        score, moments = self._chance_and_moments(rows)
         if self.is_single and moments:
             ((mean, sd),) = moments.values()
             score = sd.log() + log_ei_helper((mean - self._best) / sd) + score
@@ -296,23 +296,25 @@ class _GrowingBatch:
     def log_bound(self, rows: slice) -> Tensor:
         """Logarithms of what `q` rows add at most, with no point in the batch.
 
-        That is what they add; with several objectives at most `SMOOTHING` more, at a
-        quarter of the time.
+        That is what they add; with several objectives at most `SMOOTHING` more, in less
+        time.
         """
         if self.is_single:
             return self.log_gain(rows)
-        score, moments = self._log_chance(rows)
+        score, moments = self._chance_and_moments(rows)
         if not moments:
             return score.squeeze(0)
         gain = self._above(moments).clamp_min_(0.0).mean(0)
         return (gain + SMOOTHING).log() + score.squeeze(0)
 
-    def _log_chance(
+    def _chance_and_moments(
         self, rows: Tensor | slice
     ) -> tuple[Tensor, dict[int, tuple[Tensor, Tensor]]]:
-        """Logarithms of the chances that `q` rows keep all limits, `S x q` or `1 x q`.
+        """What the gain of `q` rows is computed from.
 
-        Also means and standard deviations of the objectives that have data, by columns.
+        Returns:
+            Logarithms of the chances to keep all limits, `S x q` or `1 x q`; and by
+            columns the means and standard deviations of the objectives that have data.
         """
         score = torch.zeros(1, 1, dtype=torch.double)
         moments = dict[int, tuple[Tensor, Tensor]]()

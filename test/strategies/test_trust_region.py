@@ -70,6 +70,10 @@ def test_what_is_better() -> None:
         known = scale * before + offset
         new = scale * torch.tensor([[2.002], [2.0005]], dtype=F64) + offset
         assert is_better(new[0], known) and not is_better(new[1], known)
+    # The best hundred lead by 1e-3 at the median, and all by 1: 1.1e-5 are a success.
+    known = torch.cat([torch.zeros(150), torch.linspace(0.998, 1.0, 100)]).double()
+    assert is_better(torch.tensor([1.0 + 1.2e-5]).double(), known)
+    assert not is_better(torch.tensor([1.0 + 1.0e-5]).double(), known)
     none = torch.full((2,), -torch.inf, dtype=F64)
     assert is_better(before, none) and not is_better(none, before)
 
@@ -360,6 +364,7 @@ def test_they_come_nearer_to_a_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     def whole(num: int) -> tuple[None, Tensor]:
         return None, torch.arange(num) < num // 2
 
+    monkeypatch.setattr(local_surrogate, "SKEWED", torch.inf)  # along the features
     both = left(near([0.4], 1 / 256))
     with monkeypatch.context() as patch:
         patch.setattr(local_surrogate, "greedy_spread", whole)

@@ -104,6 +104,7 @@ class PriorSource:
         bounds: `2 x d`, their ranges, float64.
         min_noise: The least noise variance of a fit.
         has_noise_prior: Whether an inferred noise has BoTorch's prior.
+        turn: `d x d`, what makes inputs of scaled features; None for nothing.
         campaigns: Models of earlier campaigns, whose means are inputs after the
             features.
     """
@@ -120,6 +121,7 @@ class PriorSource:
         self.ranks = domain.ranks
         self.inferred_kernel = inferred_kernel
         self.has_noise_prior = True
+        self.turn: Tensor | None = None
         self.discrete = domain.discrete if self.is_inferred else DiscreteFeatures()
         low, high = self.discrete.encoded_ranges(domain.ranges).clone()
         self.columns: Tensor | None = None
@@ -169,6 +171,15 @@ class PriorSource:
         other.has_noise_prior = False
         return other
 
+    def turned(self, axes: Tensor | None) -> "PriorSource":
+        """The same for inputs that are coordinates along axes, `d x d`, or features.
+
+        The columns of `axes` are in sides of the box. The kernel is inferred.
+        """
+        other = copy(self)
+        other.turn = None if axes is None else torch.linalg.inv(axes)
+        return other
+
     @property
     def is_inferred(self) -> bool:
         """Whether the kernel was left out."""
@@ -192,6 +203,8 @@ class PriorSource:
         if isinstance(X, CompactRows) or not self.is_inferred:
             return X
         Z = (X - self.bounds[0]) / self._span
+        if self.turn is not None:
+            Z = Z @ self.turn.mT
         if not self.campaigns:
             return Z
         return with_means(self.campaigns, Z)
@@ -219,10 +232,15 @@ class PriorSource:
         """Points as a model takes them, which scales features itself.
 
         A model of points has what campaigns say of them from its own transform, at each
-        evaluation; for fits they are inputs.
+        evaluation; for fits they are inputs. So are coordinates along axes.
         """
-        is_inputs = bool(self.campaigns) and not of_points
+        is_inputs = self._scales_features and not of_points
         return self.inputs(X) if is_inputs else self.features(X)
+
+    @property
+    def _scales_features(self) -> bool:
+        """Whether a fit takes inputs that are more than scaled features."""
+        return bool(self.campaigns) or self.turn is not None
 
     def require_columns(self, domain: Domain) -> None:
         """Refuse a table in which columns vary that are left out."""
@@ -437,7 +455,7 @@ class PriorSource:
             inferred: dict[str, Any] = {"likelihood": likelihood}
             if self.inferred_kernel is not None:
                 inferred["covar_module"] = self.inferred_kernel(dim).to(X)
-            if of_points or not self.campaigns:
+            if of_points or not self._scales_features:
                 d, bounds = self.bounds.shape[-1], self.bounds
                 scaled = Normalize(d, bounds=bounds, learn_bounds=False)
                 inferred["input_transform"] = scaled

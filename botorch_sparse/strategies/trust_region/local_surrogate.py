@@ -27,6 +27,12 @@ from botorch_sparse.strategies.surrogates.prior_fitting import (
     PriorSource,
     matern_kernel,
 )
+from botorch_sparse.strategies.trust_region.axes import (
+    SKEWED,
+    Frame,
+    axes_of,
+    local_hessian,
+)
 from botorch_sparse.strategies.trust_region.regions import Judge, Regions, shares
 from botorch_sparse.strategies.trust_region.trust_region import (
     Region,
@@ -72,6 +78,7 @@ class LocalSurrogate:
         max_inducing: Inducing points at most, of each posterior.
         tolerance: Evaluations without success after which a region is halved.
         num_learned: Reports that were learned.
+        axes: `d x d` axes of a turned region, see `axes_of`; None for features.
         posteriors: Their `k` posteriors, once they were asked for; else none.
     """
 
@@ -82,6 +89,7 @@ class LocalSurrogate:
     max_inducing: int
     tolerance: int
     num_learned: int = 0
+    axes: Tensor | None = None
     posteriors: tuple[NystromPosterior, ...] = ()
     model: ClassVar[None] = None  # no BoTorch model
     inducing: ClassVar[tuple[()]] = ()  # they are of the posteriors near the regions
@@ -136,16 +144,70 @@ class LocalSurrogate:
         return self.posteriors or None
 
     def learn(self, record: RunRecord, generator: torch.Generator) -> Self:
-        """Fit where that is due, and move the regions on."""
+        """Turn a region and fit where that is due, and move the regions on."""
+        may_turn = self._may_turn
+        turned = self._turned(record) if may_turn else self._along(None)
         priors = tuple(
-            self._fitted(prior, OneOutcome(record, column), generator)
+            turned._fitted(prior, OneOutcome(record, column), generator)
             for column, prior in enumerate(self.priors)
         )
         num = len(record)
-        fitted = replace(self, priors=priors, num_learned=num, posteriors=())
-        judge = fitted._judge(record)
-        runs = self.runs.after(record, self.num_learned, self.tolerance, judge)
+        fitted = replace(turned, priors=priors, num_learned=num, posteriors=())
+        runs = turned.runs.after(
+            record,
+            self.num_learned,
+            self.tolerance,
+            fitted._judge(record),
+            may_turn=may_turn,
+        )
         return replace(fitted, runs=runs)
+
+    @property
+    def _may_turn(self) -> bool:
+        """Whether the region may have axes that are not the features.
+
+        One region of one outcome, with a kernel that is inferred, in a box without
+        constraints, and few enough features for a quadratic model of what is known.
+        Noise would be taken for curvature.
+        """
+        box, source = self.domain.box, self.source
+        cuts = [box.inequality_constraints, box.equality_constraints]
+        is_simple = not (any(cuts) or box.fixed_features or len(box.discrete))
+        return (
+            is_simple
+            and source.is_inferred
+            and not source.campaigns
+            and (box.dim + 1) * (box.dim + 2) <= MOST_POINTS
+            and len(self.regions) == len(self.priors) == 1
+            and not self._is_noisy(self.priors[0])
+        )
+
+    def _turned(self, record: RunRecord) -> Self:
+        """The same with axes for what is known, if its region is small."""
+        (region,) = self.regions
+        if region.center is None or self.reach == 1.0:
+            return self._along(None)
+        values = OneOutcome(record, 0).folded()
+        X, center = record.points(values.point), self.centers(record, [region])
+        U = self.source.inputs(X) - self.source.inputs(center)
+        hessian = local_hessian(U.cpu(), -values.Y.double())
+        if hessian is None:
+            return self._along(None)
+        if self.axes is not None:
+            inverse = torch.linalg.inv(self.axes)
+            hessian = inverse.mT @ hessian @ inverse
+        axes, longer = axes_of(hessian)
+        region = replace(region, is_turned=region.is_turned or longer > SKEWED)
+        runs = replace(self.runs, regions=(region,))
+        return replace(self, runs=runs)._along(axes if region.is_turned else None)
+
+    def _along(self, axes: Tensor | None) -> Self:
+        """The same with other axes."""
+        if axes is None and self.axes is None:
+            return self
+        there = None if axes is None else axes.to(self.domain.device)
+        sources = tuple(source.turned(there) for source in self.sources)
+        return replace(self, axes=axes, sources=sources)
 
     def _fitted(
         self, prior: Prior, one: OneOutcome, generator: torch.Generator
@@ -326,6 +388,15 @@ class LocalSurrogate:
             return 1.0
         return min(1.0, max(r.length for r in self.regions) / SMALL_LENGTH)
 
+    def frame(self, region: Region, record: RunRecord) -> Frame:
+        """Where a region is searched."""
+        return Frame.of(
+            self.domain.box,
+            None if self.axes is None else self.axes.to(self.domain.device),
+            self.centers(record, [region])[0],
+            region.length * self.side_weights(),
+        )
+
     def _maximized(
         self,
         paths: SamplePaths,
@@ -340,24 +411,24 @@ class LocalSurrogate:
         of the region the same one. A path whose maximum was measured, or is near to
         another point, stays where it was.
         """
-        box, some = self.domain.box, paths.subset(which)
-        center = self.centers(record, [region])[0]
-        sides = region.length * self.side_weights()
+        frame, some = self.frame(region, record), paths.subset(which)
+        box, Z, points = frame.box, frame.coordinates(points).clone(), points.clone()
         ends = maximize_in_region(
-            lambda Z: some.at_own_points(self.source.inputs(Z)),
-            points[which],
+            lambda Z: some.at_own_points(self.source.inputs(frame.points(Z))),
+            Z[which],
             box,
-            center,
-            sides,
+            frame.center,
+            frame.sides,
         )
-        near, points = NEAR * sides * (box.bounds[1] - box.bounds[0]), points.clone()
-        for place, end in zip(which.tolist(), ends, strict=True):
-            number = record.number_of(end.cpu())
+        near = NEAR * frame.sides * (box.bounds[1] - box.bounds[0])
+        found = self.domain.box.clamp(frame.points(ends))
+        for place, end, x in zip(which.tolist(), ends, found, strict=True):
+            number = record.number_of(x.cpu())
             is_measured = number is not None and bool((record.point == number).any())
-            is_near = ((points - end).abs() < near).all(-1)
+            is_near = ((Z - end).abs() < near).all(-1)
             is_near[place] = False
             if not is_measured and not bool(is_near.any()):
-                points[place] = end
+                Z[place], points[place] = end, x
         return points
 
     def _levels(
@@ -387,16 +458,18 @@ class LocalSurrogate:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Hyperparameters, regions, and the trials' runs."""
+        """Hyperparameters, regions and their axes, and the trials' runs."""
         priors = [prior.state_dict() for prior in self.priors]
-        return {"priors": priors, "runs": self.runs.state_dict()}
+        runs = self.runs.state_dict()
+        return {"priors": priors, "runs": runs, "axes": self.axes}
 
     def of_state(
         self, state: dict[str, Any], record: RunRecord, num_learned: int
     ) -> Self:
         """What a saved run had learned, to the bit, from `state_dict`."""
+        axes = state["axes"]
         return replace(
-            self,
+            self._along(None if axes is None else axes.cpu()),
             priors=tuple(
                 source.prior_of_state(prior)
                 for source, prior in zip(self.sources, state["priors"], strict=True)

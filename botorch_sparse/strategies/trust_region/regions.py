@@ -112,7 +112,13 @@ class Regions:
         return False
 
     def after(
-        self, record: RunRecord, num_before: int, tolerance: int, judge: Judge
+        self,
+        record: RunRecord,
+        num_before: int,
+        tolerance: int,
+        judge: Judge,
+        *,
+        may_turn: bool = False,
     ) -> "Regions":
         """The same after feedback; regions that are too small begin anew.
 
@@ -121,6 +127,7 @@ class Regions:
             num_before: How many were learned before.
             tolerance: Evaluations without success after which a region is halved.
             judge: What middles and successes go by.
+            may_turn: Whether they are turned before that.
         """
         regions, last = list[Region](), max(region.run for region in self.regions)
         standing, taken = None, set[int | None]()
@@ -133,7 +140,9 @@ class Regions:
                 after = self._after(region, standing, is_own, taken, tolerance)
             if shares(record):
                 taken.add(after.center)
-            if after.length < self.smallest:
+            if after.length < self.smallest and may_turn and not after.is_turned:
+                after = after.turned()
+            elif after.length < self.smallest:
                 last += 1
                 center = after.center if shares(record) else None
                 after = Region(last, start=len(record), center=center)

@@ -27,10 +27,12 @@ class RegionNote(TypedDict):
     Attributes:
         regions: The regions, with coordinates of their middles.
         priors: Hyperparameters of each outcome, and when they were fitted.
+        axes: `d x d` axes of a turned region, or None.
     """
 
     regions: list[dict[str, Any]]
     priors: list[dict[str, Any]]
+    axes: list[list[float]] | None
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,9 @@ def note_of(surrogate: LocalSurrogate, record: RunRecord) -> RegionNote:
             center = record.points(torch.tensor([region["center"]]))
             region["center"] = center[0].tolist()
     priors = surrogate.state_dict()["priors"]
-    return RegionNote(regions=regions, priors=[_plain(prior) for prior in priors])
+    axes = None if surrogate.axes is None else surrogate.axes.tolist()
+    plain = [_plain(prior) for prior in priors]
+    return RegionNote(regions=regions, priors=plain, axes=axes)
 
 
 def restored_state(
@@ -86,10 +90,12 @@ def restored_state(
     point, out = number[:num], number[num:last].tolist()
     trial, of_trial = _trials(reports, point)
     runs = dict(state["surrogate"]["runs"])
-    priors = state["surrogate"]["priors"]
+    priors, axes = state["surrogate"]["priors"], None
     if note is not None:
         priors = [_prior(each) for each in note["priors"]]
         runs["regions"] = [_region(each, points) for each in note["regions"]]
+        if note["axes"] is not None:
+            axes = torch.tensor(note["axes"], dtype=torch.float64)
     newest = max(region["run"] for region in runs["regions"])
     runs["of_trial"] = torch.cat([of_trial, of_trial.new_full((len(out),), newest)])
     draft, first = record.fork(), len(of_trial)
@@ -106,7 +112,7 @@ def restored_state(
     return {
         **state,
         "history": draft.state_dict() | columns,
-        "surrogate": {**state["surrogate"], "priors": priors, "runs": runs},
+        "surrogate": {"priors": priors, "runs": runs, "axes": axes},
         "num_proposed": first + len(out),
         "pending": [[*each[:-1], TrialState.PENDING.value] for each in awaited],
         "num_learned": reports.num_learned,
@@ -119,6 +125,7 @@ def check_note(note: RegionNote, dim: int, num_outcomes: int) -> None:
     try:
         centers = [region["center"] for region in note["regions"]]
         num, dims = len(note["priors"]), {len(c) for c in centers if c is not None}
+        dims |= {len(axis) for axis in note["axes"] or ()}
     except (KeyError, TypeError) as error:
         got = f"note={short_repr(note)} without regions or priors"
         raise InputDataError(f"Got {got}; {need}") from error

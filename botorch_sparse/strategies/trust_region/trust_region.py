@@ -17,8 +17,11 @@ from botorch_sparse.strategies.data.box import Box, LinearConstraint
 # In sides of the box; the first two are from [Eriksson2019]_, which ends at 2^-7.
 INITIAL_LENGTH, LARGEST_LENGTH, SMALLEST_LENGTH = 0.8, 1.6, 0.5**12
 SUCCESSES = 3  # in a row, after which a region doubles
-# By how much a success beats the best value, in units of its lead on the median.
-MARGIN = 1e-3
+# By how much a success beats the best value: the sum of these parts of its lead on the
+# median of the best values, so many of them, and of its lead on the median of all.
+MARGIN, BEST, MARGIN_OF_ALL = 1e-3, 100, 1e-5
+# Length from which a region goes on once it is turned in place of its end.
+TURNED_LENGTH = INITIAL_LENGTH / 16
 # Coordinates that a candidate changes, in the mean [Eriksson2019]_; and those that
 # half of them change at most, to leave a middle that is best in most coordinates.
 NUM_CHANGED, FEW_CHANGED = 20, 4
@@ -42,6 +45,7 @@ class Region:
         successes: Rounds of feedback in a row that brought a better value.
         failures: Evaluations since the last of them.
         center: Number of the point in its middle; None before feedback.
+        is_turned: Whether its sides are along axes of its own while it is small.
     """
 
     run: int
@@ -50,6 +54,13 @@ class Region:
     successes: int = 0
     failures: int = 0
     center: int | None = None
+    is_turned: bool = False
+
+    def turned(self) -> "Region":
+        """The region that goes on with axes of its own where this one would end."""
+        return replace(
+            self, length=TURNED_LENGTH, successes=0, failures=0, is_turned=True
+        )
 
     def after(self, num: int, *, is_success: bool, tolerance: int) -> "Region":
         """The region after a round of feedback.
@@ -81,14 +92,17 @@ def fail_tolerance(dim: int, batch_size: int) -> int:
 def is_better(new: Tensor, before: Tensor) -> bool:
     """Whether one of `k` values is better than all of `n` by more than a margin.
 
-    The margin moves with the unit of the values, and not with what is added to them.
-    Values of minus infinity do not count.
+    The margin moves with the unit of the values, and not with what is added to them. It
+    gets smaller as a run gets near to its optimum, and is not zero there. Values of
+    minus infinity do not count.
     """
     new, before = new[new > -torch.inf], before[before > -torch.inf]
     if not len(new) or not len(before):
         return len(new) > 0
-    best = before.max()
-    return bool(new.max() > best + MARGIN * (best - before.median()))
+    best, good = before.max(), before.sort(descending=True).values[:BEST]
+    margin = MARGIN * (best - good.median())
+    margin = margin + MARGIN_OF_ALL * (best - before.median())
+    return bool(new.max() > best + margin)
 
 
 def smallest_length(box: Box) -> float:

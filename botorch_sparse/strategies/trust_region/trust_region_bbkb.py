@@ -326,13 +326,14 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
 
     def _candidates(self, region: Region) -> Tensor:
         """Candidates of a region, `k x d`; with discrete features new points alone."""
-        X = candidates_around(
-            self.surrogate.domain.box,
-            self.surrogate.centers(self.record, [region])[0],
-            region.length * self.surrogate.side_weights(),
-            self.num_candidates,
+        frame, seed = (
+            self.surrogate.frame(region, self.record),
             draw_seed(self.generator),
         )
+        Z = candidates_around(
+            frame.box, frame.center, frame.sides, self.num_candidates, seed
+        )
+        X = self.surrogate.domain.box.clamp(frame.points(Z))
         if not len(self.domain.discrete):
             return X
         is_new = [self.record.number_of(x) is None for x in X.cpu()]

@@ -1,0 +1,145 @@
+r"""The axes along which a small region has its sides, by a quadratic model nearby.
+
+Along a valley that is no feature's direction a box of features has to be as small as
+the valley is narrow. So a region may be turned: its axes are the eigenvectors of the
+function's Hessian, with lengths that fall with the root of the curvature, as those of
+CMA-ES are [Hansen2019]_.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from botorch_sparse.strategies.data.box import Box
+
+# Points of a quadratic model: most and least, in numbers of its coefficients.
+MOST_OF_MODEL, LEAST_OF_MODEL = 2.0, 1.2
+# Curvatures below this part of the largest one are taken as that.
+LEAST_CURVATURE = 1e-6
+# Values whose distance from the best one is this quantile count half of the best one.
+GOOD_QUANTILE = 0.1
+# Of the coefficients, relative to the largest singular value: singular without it.
+RIDGE = 1e-6
+# Mean logarithm of how much longer sides are along the eigenvectors than along the
+# features, above which a region is turned: noise in a Hessian makes 0.15 to 0.3 of it.
+SKEWED = 0.35
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """Coordinates in which a region is a box, and that box.
+
+    Attributes:
+        domain: The domain.
+        axes: `d x d`, its columns are axes in sides of the domain; None for features.
+        box: Where the region is searched, in these coordinates.
+        center: `d`, the middle in these.
+        sides: `d` sides of the region, as parts of the sides of `box`.
+    """
+
+    domain: Box
+    axes: Tensor | None
+    box: Box
+    center: Tensor
+    sides: Tensor
+
+    @classmethod
+    def of(
+        cls, domain: Box, axes: Tensor | None, center: Tensor, sides: Tensor
+    ) -> "Frame":
+        """The frame of a region.
+
+        Args:
+            domain: The domain.
+            axes: Its axes, or None for the features.
+            center: `d` coordinates of its middle.
+            sides: `d` sides along the axes, as parts of the domain's.
+        """
+        if axes is None:
+            return cls(domain, None, domain, center, sides)
+        middle = along(axes, domain, center)
+        box = Box(torch.stack([middle - sides / 2, middle + sides / 2]))
+        return cls(domain, axes, box, middle, torch.ones_like(sides))
+
+    def coordinates(self, X: Tensor) -> Tensor:
+        """`... x d` points of the domain in these coordinates."""
+        return X if self.axes is None else along(self.axes, self.domain, X)
+
+    def points(self, Z: Tensor) -> Tensor:
+        """Points at `... x d` coordinates, or next to them in the domain."""
+        if self.axes is None:
+            return Z
+        low, high = self.domain.bounds.double()
+        X = low + (high - low) * (Z @ self.axes.mT)
+        return torch.minimum(torch.maximum(X, low), high)
+
+
+def along(axes: Tensor, domain: Box, X: Tensor) -> Tensor:
+    """Coordinates of `... x d` points along the axes."""
+    low, high = domain.bounds.double()
+    return (X.double() - low) / (high - low) @ torch.linalg.inv(axes).mT
+
+
+def local_hessian(U: Tensor, losses: Tensor) -> Tensor | None:
+    r"""The Hessian of a quadratic model of what is minimized, around the origin.
+
+    Of a regression with weights: the nearest points, twice as many as coefficients,
+    have tricube weights of their distance, times
+
+    .. math:: \frac{1}{1 + (y - y_{\min}) / q},
+
+    with the tenth of the distances from the best value as `q`. So values from the steep
+    sides of a valley, which no quadratic model has, count little.
+
+    Args:
+        U: `n x d` steps from the middle.
+        losses: `n` values.
+
+    Returns:
+        `d x d`, up to a factor; None of too few points, or where a tenth of them is as
+        good as the best one. Cost: O(n d), and O(d^6) for the regression.
+    """
+    d = U.shape[-1]
+    num = (d + 1) * (d + 2) // 2
+    if len(U) < LEAST_OF_MODEL * num:
+        return None
+    away = U.norm(dim=-1)
+    near = away.argsort(stable=True)[: int(MOST_OF_MODEL * num)]
+    U, away, y = U[near], away[near], losses[near] - losses[near].min()
+    good, scale = y.quantile(GOOD_QUANTILE), away.median()
+    if not (good > 0 and scale > 0):
+        return None
+    y = y / good
+    weight = (1 - (away / away.max()) ** 3) ** 1.5 / (1 + y)
+    i, j = torch.triu_indices(d, d)
+    U = U / scale
+    terms = torch.cat([torch.ones_like(U[:, :1]), U, U[:, i] * U[:, j]], dim=-1)
+    terms, target = weight.unsqueeze(-1) * terms, weight * y
+    norms = terms.norm(dim=0).clamp_min(torch.finfo(y.dtype).tiny)
+    ridge = RIDGE * num**0.5 * torch.eye(num).to(U)
+    A = torch.cat([terms / norms, ridge])
+    b = torch.cat([target, target.new_zeros(num)]).unsqueeze(-1)
+    coefficients = torch.linalg.lstsq(A, b).solution.squeeze(-1) / norms
+    H = U.new_zeros(d, d)
+    H[i, j] = coefficients[d + 1 :]
+    return H + H.mT
+
+
+def axes_of(hessian: Tensor) -> tuple[Tensor, float]:
+    r"""Axes for a Hessian, and how much longer sides are along them.
+
+    Eigenvectors times :math:`|\lambda_i|^{-1/2}`, of determinant one in absolute value.
+    Along the features a box of the same losses has sides of :math:`|H|_{ii}^{-1/2}`.
+
+    Returns:
+        `d x d`, and the mean of :math:`\log(|H|_{ii} / |\lambda_i|) / 2`, at least
+        zero by Hadamard's inequality. Cost: O(d^3).
+    """
+    values, Q = torch.linalg.eigh(hessian)
+    values = values.abs()
+    values = values.clamp_min(LEAST_CURVATURE * values.max())
+    diagonal = (Q.square() * values).sum(-1)
+    logs = values.log()
+    longer = float((diagonal.log() - logs).mean()) / 2
+    return Q * ((logs.mean() - logs) / 2).exp(), longer

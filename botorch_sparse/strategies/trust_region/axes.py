@@ -19,10 +19,11 @@ MOST_OF_MODEL, LEAST_OF_MODEL = 2.0, 1.2
 LEAST_CURVATURE = 1e-6
 # Values whose distance from the best one is this quantile count half of the best one.
 GOOD_QUANTILE = 0.1
-# Of the coefficients, relative to the largest singular value: singular without it.
-RIDGE = 1e-6
+# What is added to the normal equations, relative to their largest eigenvalue at most:
+# features that do not vary nearby would make them singular.
+RIDGE = 1e-12
 # Mean logarithm of how much longer sides are along the eigenvectors than along the
-# features, above which a region is turned: noise in a Hessian makes 0.15 to 0.3 of it.
+# features, above which a region is turned: noise in a Hessian makes 0.1 to 0.3 of it.
 SKEWED = 0.35
 
 
@@ -117,10 +118,13 @@ def local_hessian(U: Tensor, losses: Tensor) -> Tensor | None:
     terms = torch.cat([torch.ones_like(U[:, :1]), U, U[:, i] * U[:, j]], dim=-1)
     terms, target = weight.unsqueeze(-1) * terms, weight * y
     norms = terms.norm(dim=0).clamp_min(torch.finfo(y.dtype).tiny)
-    ridge = RIDGE * num**0.5 * torch.eye(num).to(U)
-    A = torch.cat([terms / norms, ridge])
-    b = torch.cat([target, target.new_zeros(num)]).unsqueeze(-1)
-    coefficients = torch.linalg.lstsq(A, b).solution.squeeze(-1) / norms
+    terms = terms / norms
+    # LAPACK's least squares round by where memory lies, and Cholesky's factor does not.
+    gram = terms.mT @ terms
+    gram.diagonal().add_(RIDGE * num)
+    target = (terms.mT @ target).unsqueeze(-1)
+    found = torch.cholesky_solve(target, torch.linalg.cholesky(gram))
+    coefficients = found.squeeze(-1) / norms
     H = U.new_zeros(d, d)
     H[i, j] = coefficients[d + 1 :]
     return H + H.mT
@@ -142,4 +146,5 @@ def axes_of(hessian: Tensor) -> tuple[Tensor, float]:
     diagonal = (Q.square() * values).sum(-1)
     logs = values.log()
     longer = float((diagonal.log() - logs).mean()) / 2
-    return Q * ((logs.mean() - logs) / 2).exp(), longer
+    # A saved state has them by rows, and products round by the order in memory.
+    return (Q * ((logs.mean() - logs) / 2).exp()).contiguous(), longer

@@ -5,6 +5,7 @@ Where the parts of [Eriksson2019]_ are:
 =================================  ==================================================
 lengths, successes, failures       `Region`
 middles, restarts                  `Regions`
+axes of small regions              `axes_of`, not in the paper
 candidates                         `candidates_around`
 the best points near them          `maximize_in_region`
 the posterior                      `LocalSurrogate`
@@ -100,6 +101,14 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     lengthscales shrinks with a small region, and its noise has no prior. The time of a
     batch does not grow with the number of evaluations.
 
+    **Valleys.** A small region of one outcome may have axes that are not the features:
+    the eigenvectors of a quadratic model of the nearest points, with lengths that fall
+    with the root of the curvature. It is turned where that makes its sides 1.4 times as
+    long, and before it ends. Its kernel, candidates and maxima are then in
+    these coordinates. Features stay the axes of several regions and outcomes, with
+    constraints, discrete or fixed features, above 43 features, with a kernel that is
+    given, and where noise is large. See `botorch_sparse.strategies.trust_region.axes`.
+
     **Integers, categories and binary features** are named by `discrete_dims` and
     `cat_dims`. Candidates have values that there are, and are points that were not
     proposed before; the kernel sees categories one-hot. A region without a continuous
@@ -127,7 +136,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     Cost of a batch of `q` points, with `A` candidates, `n` points in the posterior and
     `m` inducing points: O(n m^2), O(A d (m + F)) and O(q A (m + F)) for F = 512 random
     features (or O(A m^2 + q A m) for the bound); O(300^3) for an iteration of the fit;
-    O(q d (m + F)) for each of some 40 steps of a local maximization.
+    O(q d (m + F)) for each of some 40 steps of a local maximization; O(d^6) for axes.
 
     Args:
         candidates: For an error that says so: there is no table.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gpytorch.kernels import MaternKernel
 from torch import Tensor
 
 from botorch_sparse.strategies import Constraint, Objective, TrustRegionBBKB
@@ -56,7 +57,7 @@ def test_weights_of_the_regression() -> None:
     u, r, y = U.numpy()[near], away[near], losses.numpy()[near]
     y = y - y.min()
     y = y / np.quantile(y, 0.1)
-    w = ((1 - (r / r.max()) ** 3) ** 3) / (1 + y) ** 2
+    w = ((1 - (r / (1.01 * r.max())) ** 3) ** 3) / (1 + y) ** 2
     a, b = u.T
     Phi = np.stack([np.ones(12), a, b, a * a, a * b, b * b], axis=-1)
     *_, aa, ab, bb = np.linalg.solve(Phi.T @ (w[:, None] * Phi), Phi.T @ (w * y))
@@ -74,6 +75,24 @@ def test_no_hessian_of_few_points_or_of_equal_values() -> None:
     assert local_hessian(0 * U, losses) is None
 
 
+def test_a_feature_that_does_not_vary_has_no_curvature() -> None:
+    U = steps(40, 3)
+    U[:, 0] = 0.0
+    found = local_hessian(U, 3 * U[:, 1] ** 2 + U[:, 2] ** 2)
+    assert found is not None
+    expected = torch.diag(torch.tensor([0.0, 3.0, 1.0]).double())
+    assert torch.allclose(found / found[2, 2], expected, atol=1e-6)
+
+
+def test_points_of_one_distance_count() -> None:
+    """Which are the farthest of the model, too."""
+    U = steps(40, 3)
+    U = U / U.norm(dim=-1, keepdim=True)
+    U[0] = 0.0
+    found = local_hessian(U, U @ torch.tensor([1.0, 0.0, 0.0]).double() + U[:, 1] ** 2)
+    assert found is not None and float(found[1, 1] / found[0, 0].abs()) > 1.5
+
+
 def test_axes_make_a_hessian_round() -> None:
     Q, values = rotation(5), torch.tensor([1e4, 9.0, 1.0, 1.0, -4.0]).double()
     axes, longer = axes_of(Q @ torch.diag(values) @ Q.mT)
@@ -84,6 +103,7 @@ def test_axes_make_a_hessian_round() -> None:
     diagonal = (Q.square() * values.abs()).sum(-1)
     assert longer == pytest.approx(float((diagonal / geometric).log().mean() / 2))
     assert axes_of(torch.diag(values))[1] == pytest.approx(0.0, abs=1e-12)
+    assert bool((axes.norm(dim=0).diff() <= 1e-12).all())  # by curvature, not by sign
     flat, _ = axes_of(torch.diag(torch.tensor([1.0, 0.0]).double()))
     assert flat.norm(dim=0).max() / flat.norm(dim=0).min() == pytest.approx(1e3)
 
@@ -114,6 +134,9 @@ def test_coordinates_of_a_frame() -> None:
     assert len(found) == 64 and bool(inside.all())
     outside = frame.points(100 * torch.ones(2, 3).double())
     assert bool((outside >= box.bounds[0]).all() and (outside <= box.bounds[1]).all())
+    wide = Frame.of(box, axes, center, torch.full((3,), 100.0).double())
+    low, high = wide.box.bounds  # at most as long as the domain, in any feature
+    assert torch.allclose(((high - low) * axes.abs()).amax(0), torch.ones(3).double())
     plain = Frame.of(box, None, center, sides.double())
     assert plain.points(X) is X and plain.coordinates(X) is X and plain.box is box
 
@@ -140,6 +163,8 @@ def small(
     X = (0.9 + 0.3 * steps(40, DIM)).to(bounds)
     for index, value in options.get("fixed_features", {}).items():
         X[:, index] = value
+    for index in options.get("discrete_dims", {}):
+        X[:, index] = (100 * X[:, index]).round() / 100
     made.tell(X, f(X))
     Y = made.record.Y[:, 0]
     region = Region(0, length=length, center=int(Y.argmax()))
@@ -187,6 +212,8 @@ FEATURES: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "outcomes": (cut, {"outcomes": [Objective("a"), Constraint("b", upper=6.0)]}),
     "fixed": (ridge, {"fixed_features": {0: 0.8}}),
+    "discrete": (ridge, {"discrete_dims": {0: torch.linspace(0, 2, 201).tolist()}}),
+    "kernel": (ridge, {"covar_module": MaternKernel().double(), "lam": 1e-4}),
 }
 
 
@@ -197,6 +224,66 @@ def test_others_keep_their_features(case: str) -> None:
     assert made.surrogate.axes is None and not made.regions[0].is_turned
 
 
+def test_many_features_are_axes() -> None:
+    """Where a quadratic model would take more points than a posterior."""
+    for dim, expected in ((1, False), (2, True), (43, True), (44, False)):
+        bounds = torch.tensor([[0.0] * dim, [1.0] * dim], dtype=F64)
+        made = TrustRegionBBKB(bounds=bounds)
+        assert not made.surrogate._may_turn(made.record)  # of no points
+        assert made.surrogate._may_turn([None] * 2000) == expected  # type: ignore
+
+
+def curved(X: Tensor) -> Tensor:
+    a, b = X[:, :2].mean(-1), X[:, 2:].mean(-1)
+    return -(100 * (b - a.square()).square() + (1 - a).square() + 0.1 * X[:, 0] ** 4)
+
+
+def test_axes_are_those_of_the_losses() -> None:
+    """Weights favour what is good: the regression of gains has other ones."""
+    made = small(curved)
+    center = made.record.points(torch.tensor([made.regions[0].center]))
+    made = turned(made, curved, num=1)
+    X, Y = made.history.X, made.record.Y[:, 0]
+    U = (X - center) / 2  # sides of the box
+    found = made.surrogate.axes
+    hessian, other = local_hessian(U, -Y), local_hessian(U, Y)
+    assert found is not None and hessian is not None and other is not None
+    assert torch.allclose(found.abs(), axes_of(hessian)[0].abs(), rtol=1e-4)
+    assert not torch.allclose(found.abs(), axes_of(other)[0].abs(), rtol=0.1)
+
+
+def corner(X: Tensor) -> Tensor:
+    return 1e5 * (1 - X).sum(-1) + ridge(X)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
+def test_batches_at_a_corner_are_new_points(dtype: torch.dtype) -> None:
+    """Though many candidates are beyond it."""
+    bounds = torch.tensor([[0.75] * DIM, [2.0] * DIM], dtype=dtype)
+    made = small(corner, 2**-8, bounds)
+    made.tell(bounds[:1], corner(bounds[:1]))
+    made = turned(made, corner, num=3)
+    assert made.surrogate.axes is not None
+    X = torch.cat([made.history.X, made.X_pending])
+    at_corner = made._candidates(made.regions[0])
+    assert len(at_corner.unique(dim=0)) == len(at_corner) < 2000
+    assert X.dtype == dtype and len(X.unique(dim=0)) == len(X) == 61
+
+
+def test_axes_go_with_fits() -> None:
+    """Results that come one by one leave both as they are, until five are there."""
+    made = turned(small())
+    X, axes = made.X_pending, made.surrogate.axes
+    for x in X[:4]:
+        made.tell(x.unsqueeze(0), ridge(x.unsqueeze(0)))
+        made.ask(1)
+        assert made.surrogate.axes is axes
+    made.tell(X[4:], ridge(X[4:]))
+    made.ask(1)
+    assert made.surrogate.axes is not axes
+
+
 def test_a_large_region_keeps_its_features() -> None:
     assert turned(small(length=0.2)).surrogate.axes is None
 
@@ -205,9 +292,10 @@ def test_a_region_is_turned_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> N
     """It goes on in place of its end once."""
     monkeypatch.setattr(local_surrogate, "SKEWED", torch.inf)
     made = small(separable, length=1.01 * 2**-12)
-    flat = torch.full((5,), -1e3, dtype=F64)
+    worse = made.history.best().value - 1.0
     for length, run, is_turned in ((0.05, 0, True), (0.8, 1, False)):
-        made.tell(made.ask(), flat)
+        batch = made.ask()
+        made.tell(batch, separable(batch.X).clamp(max=worse))
         made.ask()
         region = made.regions[0]
         found = (round(region.length, 9), region.run, region.is_turned)

@@ -222,7 +222,7 @@ class Loop:
         return low
 
     def _is_success(self, new: list[Any], old: list[Any]) -> bool:
-        """Better than all before by a thousandth of the lead, or of the volume."""
+        """Better than all before by a part of the lead, or of the volume."""
         if not new:
             return False
         if self.shares:
@@ -239,8 +239,8 @@ class Loop:
         )
         if not news or not olds:
             return bool(news)
-        lead = max(olds) - median_low(olds)
-        return bool(max(news) > max(olds) + 1e-3 * lead)
+        lead, far = (max(olds) - median_low(x) for x in (sorted(olds)[-100:], olds))
+        return bool(max(news) > max(olds) + 1e-3 * lead + 1e-5 * far)
 
 
 def play(strategy: TrustRegionBBKB, loop: Loop, rounds: int, seed: int) -> None:

@@ -6,6 +6,7 @@ function's Hessian, with lengths that fall with the root of the curvature, as th
 CMA-ES are [Hansen2019]_.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -15,9 +16,11 @@ from botorch_sparse.strategies.data.box import Box
 
 # Points of a quadratic model: most and least, in numbers of its coefficients.
 MOST_OF_MODEL, LEAST_OF_MODEL = 2.0, 1.2
+# Where tricube weights are zero, in distances of the farthest of these points.
+BANDWIDTH = 1.01
 # Curvatures below this part of the largest one are taken as that.
 LEAST_CURVATURE = 1e-6
-# Values whose distance from the best one is this quantile count half of the best one.
+# Values whose distance from the best one is this quantile count a quarter of that one.
 GOOD_QUANTILE = 0.1
 # What is added to the normal equations, relative to their largest eigenvalue at most:
 # features that do not vary nearby would make them singular.
@@ -55,11 +58,13 @@ class Frame:
             domain: The domain.
             axes: Its axes, or None for the features.
             center: `d` coordinates of its middle.
-            sides: `d` sides along the axes, as parts of the domain's.
+            sides: `d` sides along the axes, as parts of the domain's; at most as long
+                as these in any feature.
         """
         if axes is None:
             return cls(domain, None, domain, center, sides)
         middle = along(axes, domain, center)
+        sides = torch.minimum(sides, 1 / axes.abs().amax(0))
         box = Box(torch.stack([middle - sides / 2, middle + sides / 2]))
         return cls(domain, axes, box, middle, torch.ones_like(sides))
 
@@ -82,13 +87,19 @@ def along(axes: Tensor, domain: Box, X: Tensor) -> Tensor:
     return (X.double() - low) / (high - low) @ torch.linalg.inv(axes).mT
 
 
+def sizes_of_model(dim: int) -> tuple[int, int]:
+    """Points of a quadratic model of `d` features, at least and at most."""
+    num = (dim + 1) * (dim + 2) // 2
+    return math.ceil(LEAST_OF_MODEL * num), math.floor(MOST_OF_MODEL * num)
+
+
 def local_hessian(U: Tensor, losses: Tensor) -> Tensor | None:
     r"""The Hessian of a quadratic model of what is minimized, around the origin.
 
     Of a regression with weights: the nearest points, twice as many as coefficients,
     have tricube weights of their distance, times
 
-    .. math:: \frac{1}{1 + (y - y_{\min}) / q},
+    .. math:: \Big( \frac{1}{1 + (y - y_{\min}) / q} \Big)^2,
 
     with the tenth of the distances from the best value as `q`. So values from the steep
     sides of a valley, which no quadratic model has, count little.
@@ -98,21 +109,22 @@ def local_hessian(U: Tensor, losses: Tensor) -> Tensor | None:
         losses: `n` values.
 
     Returns:
-        `d x d`, up to a factor; None of too few points, or where a tenth of them is as
-        good as the best one. Cost: O(n d), and O(d^6) for the regression.
+        `d x d`, up to a factor; None of too few points, where a tenth of them is as
+        good as the best one, and where they say nothing of it. Cost: O(n d), and O(d^6)
+        for the regression.
     """
     d = U.shape[-1]
-    num = (d + 1) * (d + 2) // 2
-    if len(U) < LEAST_OF_MODEL * num:
+    least, most = sizes_of_model(d)
+    if len(U) < least:
         return None
     away = U.norm(dim=-1)
-    near = away.argsort(stable=True)[: int(MOST_OF_MODEL * num)]
+    near = away.argsort(stable=True)[:most]
     U, away, y = U[near], away[near], losses[near] - losses[near].min()
     good, scale = y.quantile(GOOD_QUANTILE), away.median()
     if not (good > 0 and scale > 0):
         return None
     y = y / good
-    weight = (1 - (away / away.max()) ** 3) ** 1.5 / (1 + y)
+    weight = (1 - (away / (BANDWIDTH * away.max())) ** 3) ** 1.5 / (1 + y)
     i, j = torch.triu_indices(d, d)
     U = U / scale
     terms = torch.cat([torch.ones_like(U[:, :1]), U, U[:, i] * U[:, j]], dim=-1)
@@ -121,13 +133,14 @@ def local_hessian(U: Tensor, losses: Tensor) -> Tensor | None:
     terms = terms / norms
     # LAPACK's least squares round by where memory lies, and Cholesky's factor does not.
     gram = terms.mT @ terms
-    gram.diagonal().add_(RIDGE * num)
+    gram.diagonal().add_(RIDGE * len(gram))
     target = (terms.mT @ target).unsqueeze(-1)
     found = torch.cholesky_solve(target, torch.linalg.cholesky(gram))
     coefficients = found.squeeze(-1) / norms
     H = U.new_zeros(d, d)
     H[i, j] = coefficients[d + 1 :]
-    return H + H.mT
+    H = H + H.mT
+    return H if bool(H.isfinite().all() and H.any()) else None
 
 
 def axes_of(hessian: Tensor) -> tuple[Tensor, float]:
@@ -141,7 +154,9 @@ def axes_of(hessian: Tensor) -> tuple[Tensor, float]:
         zero by Hadamard's inequality. Cost: O(d^3).
     """
     values, Q = torch.linalg.eigh(hessian)
-    values = values.abs()
+    # In the order of curvatures: lengthscales of a fit go on with the next axes.
+    values, order = values.abs().sort(stable=True)
+    Q = Q[:, order]
     values = values.clamp_min(LEAST_CURVATURE * values.max())
     diagonal = (Q.square() * values).sum(-1)
     logs = values.log()

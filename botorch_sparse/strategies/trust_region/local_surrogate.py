@@ -32,6 +32,7 @@ from botorch_sparse.strategies.trust_region.axes import (
     Frame,
     axes_of,
     local_hessian,
+    sizes_of_model,
 )
 from botorch_sparse.strategies.trust_region.regions import Judge, Regions, shares
 from botorch_sparse.strategies.trust_region.trust_region import (
@@ -145,8 +146,10 @@ class LocalSurrogate:
 
     def learn(self, record: RunRecord, generator: torch.Generator) -> Self:
         """Turn a region and fit where that is due, and move the regions on."""
-        may_turn = self._may_turn
-        turned = self._turned(record) if may_turn else self._along(None)
+        turned, may_turn = self, self._may_turn(record)
+        if any(self._is_due(OneOutcome(record, c)) for c in range(len(self.priors))):
+            # Not without a fit: lengthscales are of the axes.
+            turned = self._turned(record) if may_turn else self._along(None)
         priors = tuple(
             turned._fitted(prior, OneOutcome(record, column), generator)
             for column, prior in enumerate(self.priors)
@@ -162,8 +165,7 @@ class LocalSurrogate:
         )
         return replace(fitted, runs=runs)
 
-    @property
-    def _may_turn(self) -> bool:
+    def _may_turn(self, record: RunRecord) -> bool:
         """Whether the region may have axes that are not the features.
 
         One region of one outcome, with a kernel that is inferred, in a box without
@@ -171,19 +173,26 @@ class LocalSurrogate:
         Noise would be taken for curvature.
         """
         box, source = self.domain.box, self.source
+        least, most = sizes_of_model(box.dim)
         cuts = [box.inequality_constraints, box.equality_constraints]
         is_simple = not (any(cuts) or box.fixed_features or len(box.discrete))
         return (
             is_simple
             and source.is_inferred
             and not source.campaigns
-            and (box.dim + 1) * (box.dim + 2) <= MOST_POINTS
+            and box.dim > 1
+            and most <= MOST_POINTS
+            and len(record) >= least
             and len(self.regions) == len(self.priors) == 1
             and not self._is_noisy(self.priors[0])
         )
 
     def _turned(self, record: RunRecord) -> Self:
-        """The same with axes for what is known, if its region is small."""
+        """The same with axes for what is known, if its region is small.
+
+        That is around the middle before the present reports. A region that has just
+        been turned in place of its end gets its axes at the next fit.
+        """
         (region,) = self.regions
         if region.center is None or self.reach == 1.0:
             return self._along(None)
@@ -215,10 +224,9 @@ class LocalSurrogate:
         """A prior after a fit, where one is due; a lone region's begins anew."""
         source = self.sources[one.column]
         prior = source.in_units(prior, one.values)
-        begins = self.runs.have_begun(one, prior.last_fit or 0)
-        is_due = begins or source.is_due(prior.last_fit, one)
-        if source.settings.refit is None or not is_due:
+        if not self._is_due(one):
             return prior
+        begins = self.runs.have_begun(one, prior.last_fit or 0)
         values = self.values(one.record, len(one.record), one.column)
         if len(values) < 3 or not bool(values.Y.min() < values.Y.max()):
             return prior
@@ -230,6 +238,13 @@ class LocalSurrogate:
             # A small region is to its kernel what the box is at first.
             source = source.within(self.reach)
         return source.fitted(prior, one, generator, few, steps)
+
+    def _is_due(self, one: OneOutcome) -> bool:
+        """Whether the prior of an outcome is to be fitted."""
+        source, last = self.sources[one.column], self.priors[one.column].last_fit
+        if source.settings.refit is None:
+            return False
+        return self.runs.have_begun(one, last or 0) or source.is_due(last, one)
 
     def _judge(self, record: RunRecord) -> Judge:
         """What middles and successes go by; under noise means of the posteriors."""
@@ -422,6 +437,7 @@ class LocalSurrogate:
         )
         near = NEAR * frame.sides * (box.bounds[1] - box.bounds[0])
         found = self.domain.box.clamp(frame.points(ends))
+        ends = frame.coordinates(found)
         for place, end, x in zip(which.tolist(), ends, found, strict=True):
             number = record.number_of(x.cpu())
             is_measured = number is not None and bool((record.point == number).any())

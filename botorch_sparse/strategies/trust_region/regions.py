@@ -127,7 +127,7 @@ class Regions:
             num_before: How many were learned before.
             tolerance: Evaluations without success after which a region is halved.
             judge: What middles and successes go by.
-            may_turn: Whether they are turned before that.
+            may_turn: Whether a region that is too small is turned first, once.
         """
         regions, last = list[Region](), max(region.run for region in self.regions)
         standing, taken = None, set[int | None]()

@@ -94,8 +94,8 @@ def restored_state(
     if note is not None:
         priors = [_prior(each) for each in note["priors"]]
         runs["regions"] = [_region(each, points) for each in note["regions"]]
-        if note["axes"] is not None:
-            axes = torch.tensor(note["axes"], dtype=torch.float64)
+        if (noted := note.get("axes")) is not None:
+            axes = torch.tensor(noted, dtype=torch.float64)
     newest = max(region["run"] for region in runs["regions"])
     runs["of_trial"] = torch.cat([of_trial, of_trial.new_full((len(out),), newest)])
     draft, first = record.fork(), len(of_trial)
@@ -125,7 +125,8 @@ def check_note(note: RegionNote, dim: int, num_outcomes: int) -> None:
     try:
         centers = [region["center"] for region in note["regions"]]
         num, dims = len(note["priors"]), {len(c) for c in centers if c is not None}
-        dims |= {len(axis) for axis in note["axes"] or ()}
+        if (axes := note.get("axes")) is not None:
+            dims |= {len(axes), *map(len, axes)}
     except (KeyError, TypeError) as error:
         got = f"note={short_repr(note)} without regions or priors"
         raise InputDataError(f"Got {got}; {need}") from error

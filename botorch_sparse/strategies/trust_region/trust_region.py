@@ -20,7 +20,8 @@ SUCCESSES = 3  # in a row, after which a region doubles
 # By how much a success beats the best value: the sum of these parts of its lead on the
 # median of the best values, so many of them, and of its lead on the median of all.
 MARGIN, BEST, MARGIN_OF_ALL = 1e-3, 100, 1e-5
-# Length from which a region goes on once it is turned in place of its end.
+# Length from which a region goes on once it is turned in place of its end: a small one,
+# below `SMALL_LENGTH` of `local_surrogate.py`, since others have no axes.
 TURNED_LENGTH = INITIAL_LENGTH / 16
 # Coordinates that a candidate changes, in the mean [Eriksson2019]_; and those that
 # half of them change at most, to leave a middle that is best in most coordinates.

@@ -86,12 +86,13 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     kernel's lengthscales. It doubles after three rounds of feedback in a row that bring
     a better value, is halved after :math:`q \lceil \max(4/q, d/q) \rceil` evaluations
     without, and begins anew, with points from all of the domain, once its length is
-    below 2^-12. Candidates of all regions, Sobol points that differ from a middle in 20
-    coordinates or so, or in one to four, are scored in one pass: by sample paths, one
-    for each point, or by an upper confidence bound whose variances shrink with each
-    point. Once all regions are below a length of 1/16 and features are continuous, half
-    of the paths of one outcome keep to the posterior mean, by factors from a hundredth
-    to one, and are maximized from their best candidate on by L-BFGS-B.
+    below 2^-12 (for the second time, if it may be turned). Candidates of all regions,
+    Sobol points that differ from a middle in 20 coordinates or so, or in one to four,
+    are scored in one pass: by sample paths, one for each point, or by an upper
+    confidence bound whose variances shrink with each point. Once all regions are below
+    a length of 1/16 and features are continuous, half of the paths of one outcome keep
+    to the posterior mean, by factors from a hundredth to one, and are maximized from
+    their best candidate on by L-BFGS-B.
 
     The posterior knows the evaluations of the present runs that are within two sides of
     the middles, 200 to 2,000; the nearest 500 of them are its inducing points, and what
@@ -334,16 +335,16 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         return [(self.record.add_point(x), region.run) for region, x in best]
 
     def _candidates(self, region: Region) -> Tensor:
-        """Candidates of a region, `k x d`; with discrete features new points alone."""
-        frame, seed = (
-            self.surrogate.frame(region, self.record),
-            draw_seed(self.generator),
-        )
+        """Candidates of a region, `k x d`; discrete or turned new points alone."""
+        frame = self.surrogate.frame(region, self.record)
+        seed = draw_seed(self.generator)
         Z = candidates_around(
             frame.box, frame.center, frame.sides, self.num_candidates, seed
         )
         X = self.surrogate.domain.box.clamp(frame.points(Z))
-        if not len(self.domain.discrete):
+        if frame.axes is not None:  # some may be the same corner of the domain
+            X = X.unique(dim=0)
+        elif not len(self.domain.discrete):
             return X
         is_new = [self.record.number_of(x) is None for x in X.cpu()]
         return X[torch.tensor(is_new, dtype=torch.bool, device=X.device)]

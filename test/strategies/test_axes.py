@@ -13,6 +13,7 @@ from torch import Tensor
 
 from botorch_sparse.strategies import Constraint, Objective, TrustRegionBBKB
 from botorch_sparse.strategies.data.box import Box
+from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
 from botorch_sparse.strategies.trust_region import Region, local_surrogate
 from botorch_sparse.strategies.trust_region.axes import (
     SKEWED,
@@ -116,11 +117,17 @@ def test_noise_alone_is_not_skewed() -> None:
         assert float(torch.tensor(longer).median()) < SKEWED
 
 
+def source_along(box: Box, axes: Tensor | None) -> PriorSource:
+    made = TrustRegionBBKB(bounds=box.bounds)
+    return made.surrogate.source.turned(axes)
+
+
 def test_coordinates_of_a_frame() -> None:
     box = Box(torch.tensor([[-1.0, 0.0, 5.0], [1.0, 10.0, 6.0]], dtype=F64))
     axes, _ = axes_of(rotation(3) @ torch.diag(torch.tensor([1e3, 1.0, 5.0])).double())
     center, sides = torch.tensor([0.1, 2.0, 5.4]).double(), torch.full((3,), 0.02)
-    frame = Frame.of(box, axes, center, sides.double())
+    source = source_along(box, axes)
+    frame = Frame.of(box, source, center, sides.double())
     X = center + 0.01 * steps(20, 3)
     Z = frame.coordinates(X)
     unit = (X - box.bounds[0]) / (box.bounds[1] - box.bounds[0])
@@ -134,10 +141,10 @@ def test_coordinates_of_a_frame() -> None:
     assert len(found) == 64 and bool(inside.all())
     outside = frame.points(100 * torch.ones(2, 3).double())
     assert bool((outside >= box.bounds[0]).all() and (outside <= box.bounds[1]).all())
-    wide = Frame.of(box, axes, center, torch.full((3,), 100.0).double())
+    wide = Frame.of(box, source, center, torch.full((3,), 100.0).double())
     low, high = wide.box.bounds  # at most as long as the domain, in any feature
     assert torch.allclose(((high - low) * axes.abs()).amax(0), torch.ones(3).double())
-    plain = Frame.of(box, None, center, sides.double())
+    plain = Frame.of(box, source_along(box, None), center, sides.double())
     assert plain.points(X) is X and plain.coordinates(X) is X and plain.box is box
 
 
@@ -335,7 +342,8 @@ def test_each_device(device: torch.device) -> None:
     there, here = (turned(small(bounds=BOUNDS.to(d)), num=1) for d in (device, "cpu"))
     assert there.X_pending.device.type == device.type
     assert there.surrogate.axes is not None and here.surrogate.axes is not None
-    assert torch.allclose(there.surrogate.axes, here.surrogate.axes, rtol=1e-4)
+    axes = there.surrogate.axes.cpu()
+    assert torch.allclose(axes, here.surrogate.axes, rtol=1e-4)
     X = 0.9 + 0.1 * steps(5, DIM, 2)
     mean, _ = there.predict(X.to(device))
     assert torch.allclose(mean.cpu(), here.predict(X)[0], rtol=1e-4, atol=1e-2)

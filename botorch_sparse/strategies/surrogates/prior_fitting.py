@@ -104,7 +104,7 @@ class PriorSource:
         bounds: `2 x d`, their ranges, float64.
         min_noise: The least noise variance of a fit.
         has_noise_prior: Whether an inferred noise has BoTorch's prior.
-        turn: `d x d`, what makes inputs of scaled features; None for nothing.
+        axes: `d x d`, inputs are coordinates along its columns; None for features.
         campaigns: Models of earlier campaigns, whose means are inputs after the
             features.
     """
@@ -121,7 +121,7 @@ class PriorSource:
         self.ranks = domain.ranks
         self.inferred_kernel = inferred_kernel
         self.has_noise_prior = True
-        self.turn: Tensor | None = None
+        self.axes: Tensor | None = None
         self.discrete = domain.discrete if self.is_inferred else DiscreteFeatures()
         low, high = self.discrete.encoded_ranges(domain.ranges).clone()
         self.columns: Tensor | None = None
@@ -177,7 +177,7 @@ class PriorSource:
         The columns of `axes` are in sides of the box. The kernel is inferred.
         """
         other = copy(self)
-        other.turn = None if axes is None else torch.linalg.inv(axes)
+        other.axes = axes
         return other
 
     @property
@@ -203,8 +203,8 @@ class PriorSource:
         if isinstance(X, CompactRows) or not self.is_inferred:
             return X
         Z = (X - self.bounds[0]) / self._span
-        if self.turn is not None:
-            Z = Z @ self.turn.mT
+        if self.axes is not None:
+            Z = Z @ torch.linalg.inv(self.axes).mT
         if not self.campaigns:
             return Z
         return with_means(self.campaigns, Z)
@@ -239,8 +239,8 @@ class PriorSource:
 
     @property
     def _scales_features(self) -> bool:
-        """Whether a fit takes inputs that are more than scaled features."""
-        return bool(self.campaigns) or self.turn is not None
+        """Whether the inputs of a fit are made here, and not by the model."""
+        return bool(self.campaigns) or self.axes is not None
 
     def require_columns(self, domain: Domain) -> None:
         """Refuse a table in which columns vary that are left out."""

@@ -2,8 +2,8 @@ r"""The axes along which a small region has its sides, by a quadratic model near
 
 Along a valley that is no feature's direction a box of features has to be as small as
 the valley is narrow. So a region may be turned: its axes are the eigenvectors of the
-function's Hessian, with lengths that fall with the root of the curvature, as those of
-CMA-ES are [Hansen2019]_.
+function's Hessian, with lengths that fall with the root of the curvature. The model is
+a regression whose weights fall as values get worse, as in [Hansen2019]_.
 """
 
 import math
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from botorch_sparse.strategies.data.box import Box
+from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
 
 # Points of a quadratic model: most and least, in numbers of its coefficients.
 MOST_OF_MODEL, LEAST_OF_MODEL = 2.0, 1.2
@@ -36,55 +37,54 @@ class Frame:
 
     Attributes:
         domain: The domain.
-        axes: `d x d`, its columns are axes in sides of the domain; None for features.
+        source: Makes the coordinates, along its axes or of the features.
         box: Where the region is searched, in these coordinates.
         center: `d`, the middle in these.
         sides: `d` sides of the region, as parts of the sides of `box`.
     """
 
     domain: Box
-    axes: Tensor | None
+    source: PriorSource
     box: Box
     center: Tensor
     sides: Tensor
 
     @classmethod
     def of(
-        cls, domain: Box, axes: Tensor | None, center: Tensor, sides: Tensor
+        cls, domain: Box, source: PriorSource, center: Tensor, sides: Tensor
     ) -> "Frame":
         """The frame of a region.
 
         Args:
             domain: The domain.
-            axes: Its axes, or None for the features.
+            source: Knows its axes.
             center: `d` coordinates of its middle.
             sides: `d` sides along the axes, as parts of the domain's; at most as long
                 as these in any feature.
         """
-        if axes is None:
-            return cls(domain, None, domain, center, sides)
-        middle = along(axes, domain, center)
-        sides = torch.minimum(sides, 1 / axes.abs().amax(0))
+        if source.axes is None:
+            return cls(domain, source, domain, center, sides)
+        middle = source.inputs(center)
+        sides = torch.minimum(sides, 1 / source.axes.abs().amax(0))
         box = Box(torch.stack([middle - sides / 2, middle + sides / 2]))
-        return cls(domain, axes, box, middle, torch.ones_like(sides))
+        return cls(domain, source, box, middle, torch.ones_like(sides))
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether its axes are not the features."""
+        return self.source.axes is not None
 
     def coordinates(self, X: Tensor) -> Tensor:
         """`... x d` points of the domain in these coordinates."""
-        return X if self.axes is None else along(self.axes, self.domain, X)
+        return self.source.inputs(X) if self.is_turned else X
 
     def points(self, Z: Tensor) -> Tensor:
         """Points at `... x d` coordinates, or next to them in the domain."""
-        if self.axes is None:
+        if self.source.axes is None:
             return Z
         low, high = self.domain.bounds.double()
-        X = low + (high - low) * (Z @ self.axes.mT)
+        X = low + (high - low) * (Z @ self.source.axes.mT)
         return torch.minimum(torch.maximum(X, low), high)
-
-
-def along(axes: Tensor, domain: Box, X: Tensor) -> Tensor:
-    """Coordinates of `... x d` points along the axes."""
-    low, high = domain.bounds.double()
-    return (X.double() - low) / (high - low) @ torch.linalg.inv(axes).mT
 
 
 def sizes_of_model(dim: int) -> tuple[int, int]:

@@ -79,7 +79,6 @@ class LocalSurrogate:
         max_inducing: Inducing points at most, of each posterior.
         tolerance: Evaluations without success after which a region is halved.
         num_learned: Reports that were learned.
-        axes: `d x d` axes of a turned region, see `axes_of`; None for features.
         posteriors: Their `k` posteriors, once they were asked for; else none.
     """
 
@@ -90,7 +89,6 @@ class LocalSurrogate:
     max_inducing: int
     tolerance: int
     num_learned: int = 0
-    axes: Tensor | None = None
     posteriors: tuple[NystromPosterior, ...] = ()
     model: ClassVar[None] = None  # no BoTorch model
     inducing: ClassVar[tuple[()]] = ()  # they are of the posteriors near the regions
@@ -133,6 +131,11 @@ class LocalSurrogate:
         return self.sources[0]
 
     @property
+    def axes(self) -> Tensor | None:
+        """The axes of a turned region, see `axes_of`; None for features."""
+        return self.source.axes
+
+    @property
     def regions(self) -> tuple[Region, ...]:
         """The present regions."""
         return self.runs.regions
@@ -147,12 +150,13 @@ class LocalSurrogate:
     def learn(self, record: RunRecord, generator: torch.Generator) -> Self:
         """Turn a region and fit where that is due, and move the regions on."""
         turned, may_turn = self, self._may_turn(record)
-        if any(self._is_due(OneOutcome(record, c)) for c in range(len(self.priors))):
+        outcomes = [OneOutcome(record, column) for column in range(len(self.priors))]
+        if any(map(self._is_due, outcomes)):
             # Not without a fit: lengthscales are of the axes.
             turned = self._turned(record) if may_turn else self._along(None)
         priors = tuple(
-            turned._fitted(prior, OneOutcome(record, column), generator)
-            for column, prior in enumerate(self.priors)
+            turned._fitted(prior, one, generator)
+            for prior, one in zip(self.priors, outcomes, strict=True)
         )
         num = len(record)
         fitted = replace(turned, priors=priors, num_learned=num, posteriors=())
@@ -203,7 +207,7 @@ class LocalSurrogate:
         if hessian is None:
             return self._along(None)
         if self.axes is not None:
-            inverse = torch.linalg.inv(self.axes)
+            inverse = torch.linalg.inv(self.axes).cpu()
             hessian = inverse.mT @ hessian @ inverse
         axes, longer = axes_of(hessian)
         region = replace(region, is_turned=region.is_turned or longer > SKEWED)
@@ -216,7 +220,7 @@ class LocalSurrogate:
             return self
         there = None if axes is None else axes.to(self.domain.device)
         sources = tuple(source.turned(there) for source in self.sources)
-        return replace(self, axes=axes, sources=sources)
+        return replace(self, sources=sources)
 
     def _fitted(
         self, prior: Prior, one: OneOutcome, generator: torch.Generator
@@ -405,12 +409,9 @@ class LocalSurrogate:
 
     def frame(self, region: Region, record: RunRecord) -> Frame:
         """Where a region is searched."""
-        return Frame.of(
-            self.domain.box,
-            None if self.axes is None else self.axes.to(self.domain.device),
-            self.centers(record, [region])[0],
-            region.length * self.side_weights(),
-        )
+        center = self.centers(record, [region])[0]
+        sides = region.length * self.side_weights()
+        return Frame.of(self.domain.box, self.source, center, sides)
 
     def _maximized(
         self,
@@ -476,16 +477,15 @@ class LocalSurrogate:
     def state_dict(self) -> dict[str, Any]:
         """Hyperparameters, regions and their axes, and the trials' runs."""
         priors = [prior.state_dict() for prior in self.priors]
-        runs = self.runs.state_dict()
-        return {"priors": priors, "runs": runs, "axes": self.axes}
+        axes = None if self.axes is None else self.axes.cpu()
+        return {"priors": priors, "runs": self.runs.state_dict(), "axes": axes}
 
     def of_state(
         self, state: dict[str, Any], record: RunRecord, num_learned: int
     ) -> Self:
         """What a saved run had learned, to the bit, from `state_dict`."""
-        axes = state["axes"]
         return replace(
-            self._along(None if axes is None else axes.cpu()),
+            self._along(state["axes"]),
             priors=tuple(
                 source.prior_of_state(prior)
                 for source, prior in zip(self.sources, state["priors"], strict=True)

@@ -342,7 +342,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
             frame.box, frame.center, frame.sides, self.num_candidates, seed
         )
         X = self.surrogate.domain.box.clamp(frame.points(Z))
-        if frame.axes is not None:  # some may be the same corner of the domain
+        if frame.is_turned:  # some may be the same corner of the domain
             X = X.unique(dim=0)
         elif not len(self.domain.discrete):
             return X

@@ -5,6 +5,7 @@ import pytest
 from benchmarks import model_outcomes
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # BoTorch's, of outcomes as they are
 def test_rows_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     model_outcomes.main(["--sizes", "30", "40", "--exact", "30", "--starts", "2"])

@@ -62,7 +62,7 @@ def test_each_method_repeats_its_seed(method, monkeypatch):
     assert first["of"] == ROWS and len(first["seconds"]) == len(first["at"]) == 1
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(20)
 @pytest.mark.parametrize("options", [{"is_packed": True}, {"blocks": 2}])
 @pytest.mark.parametrize("method", METHODS)
 def test_bits_and_several_molecules_are_taken(method, options, monkeypatch):
@@ -232,6 +232,7 @@ def test_joining_keeps_what_is_left_and_right(piece):
     assert joined in ways.values()
 
 
+@pytest.mark.slow
 def test_what_was_computed_is_not_computed_again(monkeypatch):
     monkeypatch.setattr(molecule_problems, "CHUNK", 2)
     monkeypatch.setattr(molecule_problems, "PROCESSES", 1)
@@ -249,6 +250,7 @@ def test_what_was_computed_is_not_computed_again(monkeypatch):
     assert (bits[:2] == 1).all()
 
 
+@pytest.mark.slow
 def test_files_of_the_cache_are_read_again(tmp_path, monkeypatch):
     monkeypatch.setattr(molecule_problems, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(molecule_problems, "FRAGMENTS", 1)

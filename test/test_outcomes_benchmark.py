@@ -77,7 +77,7 @@ def test_methods_run_where_they_can():
     assert ("constraint", "qlognparego") not in CASES
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the peers' own libraries
 @pytest.mark.parametrize("problem, method", CASES)
 def test_a_method_repeats_its_seed(problem, method, monkeypatch):
@@ -257,6 +257,7 @@ def test_what_is_not_reached_is_no_draw(tmp_path, capsys):
     assert "on 0 of 1" in printed
 
 
+@pytest.mark.slow
 def test_batches_are_timed_with_each_number_of_outcomes(monkeypatch):
     problem = outcome_problems.limited(300)
     monkeypatch.setattr(outcomes, "load_outcomes", lambda name: problem)

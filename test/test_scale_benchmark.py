@@ -95,6 +95,7 @@ def test_a_boundary_chooses_alike_with_bounds_and_without(tmp_path, capsys):
     assert printed.startswith("700 x 2, m = ") and "the same choices" in printed
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["bbkb/clustered", "random/float32", "rssbo/cube"])
 def test_a_soak_that_is_out_of_time_goes_on(name, tmp_path, capsys):
     problem = replace(SMALL, T=400)

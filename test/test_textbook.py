@@ -254,6 +254,7 @@ def assert_sparse(strategy: Strategy, num: int = T) -> None:
     assert rows > 12
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("constants", ["practical", "theory"])
 def test_bkb(constants: str, seed: int) -> None:
@@ -297,6 +298,7 @@ def theorem_bbkb(C: float) -> tuple[Any, BBKBRadius]:
     return lambda v: C * textbook.beta_bbkb(v, LAM, F, XI, DELTA), radius
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("constants", ["practical", "printed"])
 @pytest.mark.parametrize("termination", RULES)
@@ -450,6 +452,7 @@ def test_bpe(seed: int) -> None:
     assert [len(X) for X in batches] == [11, 37, 67, 5]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(2))
 def test_sbpe_with_new_draws(seed: int) -> None:
     """New inducing points after each point of a batch, as the paper has it.
@@ -570,6 +573,7 @@ def test_selection_by_signs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen.tolist() == textbook.select(G, 20, [4, A - 1])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("reading", READINGS)
 def test_gssbo(reading: str, seed: int) -> None:

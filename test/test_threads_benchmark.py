@@ -20,6 +20,7 @@ def test_a_row_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:
         assert float(ratio.strip("()")) == pytest.approx(expected, abs=0.3)
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_says_how_to_see_why() -> None:
     with pytest.raises(RuntimeError, match="--work 'no such job'"):
         threads.seconds("no such job", "alone", 1)

@@ -23,6 +23,7 @@ def small(monkeypatch):
     monkeypatch.setattr(transfer, "ENDS", range(4, 9, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("method", transfer.METHODS)
 def test_each_method_takes_different_rows(method, monkeypatch):

@@ -47,6 +47,7 @@ def ratio_after(acquisition: AdaptiveBatchAcquisition, X: torch.Tensor) -> float
     return GlobalLocal(model, batch).bound(2.0, bounds=bounds)
 
 
+@pytest.mark.slow
 def test_batch_trials_out_of_order_and_failing(make_client, fast):
     """Seven batch trials; some fail, and some come back after later ones."""
     strategy = bbkb_generation_strategy(4, seed=0, optimizer_options=fast)
@@ -131,6 +132,7 @@ def test_strategies_without_a_rule_recommend_one(make_client, attach, fast):
     assert recommended_batch_size(client) == 1
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("objective", "constraints", "expected", "same_trials"),
     [
@@ -181,6 +183,7 @@ def test_with_a_constraint_the_boundary_is_nothing_special(make_client, attach):
     assert abs(candidate["x2"] - 5) < 1.5
 
 
+@pytest.mark.filterwarnings("ignore:A not p.d., added jitter")  # by BoTorch
 def test_eight_trials_asked_at_once_are_different(make_client, evaluate, fast):
     """More than the rule allows: without noise, it ends with the first of them."""
     fast = {**fast, "num_restarts": 4, "raw_samples": 128, "options": {"maxiter": 20}}

@@ -49,6 +49,7 @@ def key(parameters: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(parameters[name] for name in ("kind", "level", "k", "x", "rate"))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("factory", "source"),
     [
@@ -188,6 +189,7 @@ def test_fixed_parameters_restrict_the_table(make_client, attach):
     assert parameters["kind"] == "c"
 
 
+@pytest.mark.slow
 def test_the_table_is_saved_once(make_client, evaluate, tmp_path):
     """With the strategy, not with each of its trials; a file by its path."""
     table = rows(30)

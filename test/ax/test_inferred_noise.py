@@ -50,6 +50,7 @@ def test_outcomes_of_which_all_are_known_need_none():
     assert inferred_noise(data, BOUNDS).isnan().all()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("factory", "which"),
     [

@@ -11,6 +11,7 @@ from ax_problems import BOX, floats
 from botorch_sparse.ax import bbkb_generation_strategy, sparse_generation_strategy
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "factory", [sparse_generation_strategy, bbkb_generation_strategy]
 )

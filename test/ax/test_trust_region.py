@@ -87,6 +87,7 @@ def test_mixed_spaces_are_searched(make_client):
     assert statistics.median(best) > 0.68
 
 
+@pytest.mark.slow
 def test_regions_are_those_of_the_strategy(make_client):
     """Against `TrustRegionBBKB` that was told the same points one by one.
 
@@ -164,6 +165,7 @@ class Laboratory(IRunner, IMetric):
         return 0, mixed(**self.points[trial_index])
 
 
+@pytest.mark.slow
 def test_the_orchestrator_runs_them(make_client, tmp_path):
     """Three at a time with failures; it goes on from JSON, and pending trials count."""
     client, laboratory = mixed_client(make_client), Laboratory()
@@ -210,6 +212,7 @@ def branches(kind, z, x=0.0, k=0, y=0.0):
     return value[kind] - (z - 0.3) ** 2
 
 
+@pytest.mark.slow
 def test_parameters_that_depend_on_others(make_client, tmp_path):
     """Arms have the active ones alone, whoever made them; saved in the middle."""
     strategy = trust_region_generation_strategy(6, batch_size=2, seed=0)
@@ -269,6 +272,7 @@ def switches(make_client: Any, num: int, **options: Any) -> Client:
     return make_client(trust_region_generation_strategy(4, seed=0), parameters)
 
 
+@pytest.mark.slow
 def test_arms_that_are_out_or_failed_are_no_candidates(make_client):
     """Of 64 arms, where the best ones fail and each result comes four trials late."""
     client, asked, late = switches(make_client, 6), [], []
@@ -287,6 +291,7 @@ def test_arms_that_are_out_or_failed_are_no_candidates(make_client):
     assert not {*ours} & {*asked[:10]}
 
 
+@pytest.mark.slow
 def test_constraints_leave_switches_free(make_client):
     """One that is never active, on a number."""
     parameters = [
@@ -311,6 +316,7 @@ def test_constraints_leave_switches_free(make_client):
     assert best == 8
 
 
+@pytest.mark.slow
 def test_another_objective_begins_anew(make_client, tmp_path):
     client = switches(make_client, 6)
     for _ in range(12):
@@ -368,6 +374,7 @@ def test_trials_of_other_origin(make_client, attach):
     assert "abc"[int(kind)] == best["kind"]
 
 
+@pytest.mark.slow
 def test_a_region_that_ends_begins_anew(make_client, monkeypatch):
     """With points from all of the space; what came before stays out of its run."""
     monkeypatch.setattr(trust_region, "SMALLEST_LENGTH", 0.1)
@@ -385,6 +392,7 @@ def test_a_region_that_ends_begins_anew(make_client, monkeypatch):
     assert region["run"] == 1 and region["start"] == runs.index(1)
 
 
+@pytest.mark.slow
 @NO_THRESHOLDS
 def test_several_objectives_and_constraints(make_client):
     """Five regions; the reference point is noted, and the limit is kept in the end."""
@@ -426,19 +434,32 @@ def test_choices_alone(make_client):
     assert len(set(asked)) == 20 and "ccc" in asked
 
 
-def test_predictions(make_client):
+def test_predictions(make_client, monkeypatch):
     """Of new arms by the regions' posterior; of others by a model that waits for it."""
     client = mixed_client(make_client)
-    evaluated(client, 16)
-    ((index, point),) = client.get_next_trials(1).items()
+    values = [mixed(**point) for point in evaluated(client, 16)]
+    posteriors = list[tuple[Tensor, Tensor]]()
+
+    def predict(self: TrustRegionBBKB, X: Tensor) -> tuple[Tensor, Tensor] | None:
+        posteriors.append(of_regions(self, X))
+        return posteriors[-1]
+
+    of_regions = TrustRegionBBKB.predict
+    monkeypatch.setattr(TrustRegionBBKB, "predict", predict)
+    ((index, _),) = client.get_next_trials(1).items()
     run = client._experiment.trials[index].generator_run
     mean, covariance = run.model_predictions
-    assert abs(mean["f"][0] - mixed(**point)) < 0.3 and covariance["f"]["f"][0] > 0
+    ((learned, sd),) = posteriors  # of values that Ax standardized
+    unit = statistics.stdev(values)
+    expected = statistics.mean(values) + unit * float(learned)
+    assert mean["f"][0] == pytest.approx(expected)
+    assert covariance["f"]["f"][0] == pytest.approx((unit * float(sd)) ** 2)
     adapter = client._generation_strategy.adapter
     assert adapter.generator._surrogate is None
-    other = client._experiment.trials[7].arm.parameters
-    predicted = client.predict([other])[0]["f"][0]
-    assert abs(predicted - mixed(**other)) < 0.3
+    others = [client._experiment.trials[trial].arm.parameters for trial in range(16)]
+    predicted = [each["f"][0] for each in client.predict(others)]
+    residual = [value - mean for value, mean in zip(values, predicted, strict=True)]
+    assert statistics.fmean(each**2 for each in residual) < unit**2
     assert adapter.generator._surrogate is not None
     assert len(cross_validate(adapter)) == 16
     client.get_best_parameterization()

@@ -152,6 +152,7 @@ def test_unique_choices_are_those_of_ever_fewer(
     assert len(batch.X) == num and not len(left)
 
 
+@pytest.mark.one_in(2)
 def test_choices_are_embedded_once(
     double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +212,7 @@ def test_any_acquisition_function(double: dict[str, Any]) -> None:
         optimize_adaptive_batch(ucb, rule, 3.0, choices=X)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow_sim
 def test_box(tkwargs: dict[str, Any]) -> None:
     """The rule holds before the last point, and not after it."""
@@ -234,6 +236,7 @@ def test_box(tkwargs: dict[str, Any]) -> None:
         ucb.set_X_pending(None)
 
 
+@pytest.mark.one_in(2)
 def test_seed_and_state(double: dict[str, Any]) -> None:
     """The same batch under a seed, whatever the global generator; all is restored."""
     model, box = continuous(**double), torch.tensor(BOX, **double)
@@ -259,6 +262,7 @@ def test_seed_and_state(double: dict[str, Any]) -> None:
     assert torch.equal(ucb.X_pending, pending) and not len(rule.X_batch)
 
 
+@pytest.mark.one_in(2)
 def test_constraints(double: dict[str, Any]) -> None:
     model, box = continuous(**double), torch.tensor(BOX, **double)
     ucb, rule = BatchUpperConfidenceBound(model, BETA), LocalRatioBound(model)
@@ -332,6 +336,7 @@ def test_sizes(double: dict[str, Any]) -> None:
         refused(match, optimize_adaptive_batch, ucb, rule, **kwargs)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("step", [1, 2], ids=["exact", "nystrom"])
 def test_one_scalar_a_step_visits_the_host(step: int, double: dict[str, Any]) -> None:
     """The sum bound until it crosses, then the maximum of the local one."""
@@ -375,6 +380,7 @@ def test_the_variances_of_a_batch_are_the_largest_of_the_outputs() -> None:
     assert batch.variances == pytest.approx([batch.noise * float(ratio.max())])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.filterwarnings("ignore:Data .outcome observations. is not standardized")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", ["plain", "minimize", "minus", "log", "two"])

@@ -95,7 +95,7 @@ def start(
     return ChoiceBatch(ucb, rule, ucb.frozen, problem.X.to(**kw))
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("view", ["pool", "acquisition"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", list(RULES))
@@ -155,6 +155,7 @@ def negative_residuals() -> tuple[Problem, list[int]]:
     return Problem(X, row, ones, 0 * ones, row, 100.0, "linear"), list(range(1, 121))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", LOCAL)
 def test_the_sums_of_each_kind(kind: LocalBound, double: dict[str, Any]) -> None:
     """Just below the largest local bound a batch is over, and not just above it."""
@@ -193,7 +194,7 @@ def test_a_lazy_batch_ends_where_an_eager_one_does(kind: LocalBound) -> None:
     assert 1 < np.median(sizes) < 200
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LOCAL)
 def test_a_batch_that_is_large_enough_ends_by_the_sum_rule(kind: LocalBound) -> None:
     """The longer of the sum rule's batch and the local one's first points."""

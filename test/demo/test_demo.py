@@ -400,6 +400,7 @@ def test_ctrl_c_prints_what_was_finished(
     assert said.err.count("\n") == 1 and "interrupted" in said.err
 
 
+@pytest.mark.one_in(2)
 @needs_matplotlib
 @pytest.mark.parametrize(("suffix", "begin"), [(".pdf", b"%PDF"), (".svg", b"<?xml")])
 def test_the_plot_is_of_the_kind_that_its_name_says(

@@ -135,6 +135,7 @@ def test_nothing_of_size_n_by_n(make, double):
     assert not any(shape[-2:].count(n) == 2 for shape in kernel.shapes)
 
 
+@pytest.mark.one_in(2)
 @on_the_host
 @weighted_sampler
 def test_weights_are_inclusion_probabilities(make, double):
@@ -149,6 +150,7 @@ def test_weights_are_inclusion_probabilities(make, double):
     assert largest > 2  # not all points are certain
 
 
+@pytest.mark.one_in(2)
 @on_the_host
 @weighted_sampler
 def test_weights_leave_out_what_a_cap_left_out(make, double):

@@ -16,6 +16,7 @@ def share(K: Tensor, S: Tensor) -> float:
     return float(torch.linalg.eigvalsh(left)[-1] / torch.linalg.eigvalsh(K)[-1])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
 def test_it_is_the_smallest_up_to_the_bounds(scale, double):
     """No unit matters, and half of the tolerance needs no fewer points."""

@@ -181,6 +181,7 @@ class TestOptions:
         assert seen == ["optimizer", "closure"]
 
 
+@pytest.mark.slow
 def test_a_warm_fit_starts_where_it_ended(double):
     X, Y = make_data(n=150, **double)
     counts: list[int] = []

@@ -147,6 +147,7 @@ def test_the_pursuit_of_an_exact_model():
     assert torch.equal(ours.bmc_probabilities, theirs.bmc_probabilities)
 
 
+@pytest.mark.slow
 def test_the_pursuit_of_a_sparse_model():
     """It finds what is no sine, where a plain fit follows it."""
     X, Y = outlying()

@@ -84,7 +84,7 @@ few_shapes = pytest.mark.parametrize(("batch", "m"), shapes[:4])
 all_noises = pytest.mark.parametrize("fixed_noise", [False, True])
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(15)
 @every_kind
 @all_shapes
 @all_noises

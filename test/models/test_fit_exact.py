@@ -164,6 +164,7 @@ def test_modules_with_history(double):
     fit(model, optimizer_kwargs=SHORT)
 
 
+@pytest.mark.slow
 def test_when(double, monkeypatch):
     """By default, where the model draws points and knows what belongs to its rows."""
     calls: list[int] = []
@@ -193,6 +194,7 @@ def test_when(double, monkeypatch):
     assert not exact_fit.is_divisible(student, {})
 
 
+@pytest.mark.slow
 def test_all_rows_of_few_are_fitted_exactly(double):
     """To the optimum of BoTorch's exact fit, and what predicts as it does."""
     X, Y = rough(510, **double)
@@ -263,6 +265,7 @@ def test_how_many_rows(n, outputs, max_memory, expected):
     assert exact_fit.num_exact_rows(model) == expected
 
 
+@pytest.mark.slow
 def test_how_far_the_bound_is(double, is_rival, monkeypatch):
     """A fit that is kept against the likelihood says how far it is, and warns once."""
     X, Y = rough(520, 0.01, **double)
@@ -291,6 +294,7 @@ def test_how_far_the_bound_is(double, is_rival, monkeypatch):
         fit(model)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("fails_at", [0, 1])
 def test_a_fit_survives_a_likelihood_that_has_no_factor(
     double, is_rival, monkeypatch, fails_at
@@ -333,6 +337,7 @@ def test_steps_of_little_gain_end_a_fit_unless_the_user_says_when(given, expecte
     assert in_few_steps(asked) is asked
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("given", [{}, {"rounds": 1}])
 def test_the_bound_ends_so_by_default(double, is_rival, monkeypatch, given):
     """Asking for rounds asks for SciPy's criteria."""

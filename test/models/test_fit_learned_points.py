@@ -138,6 +138,7 @@ class TestLearning:
 class TestPart:
     """The first steps, on a part of the data."""
 
+    @pytest.mark.slow
     def test_steps_on_a_part_lead_to_the_optimum_of_all(self, double, monkeypatch):
         X, Y = make_data(900, **double)
         rows = rows_of_evaluations(monkeypatch)
@@ -151,7 +152,7 @@ class TestPart:
         bounds = [dense_bound(m, m.inducing_points) for m in (model, alone)]
         close(bounds[0], bounds[1], rtol=0.0, atol=1.0)
 
-    @pytest.mark.one_in(5)
+    @pytest.mark.one_in(10)
     @pytest.mark.parametrize("case", ["outputs", "batch", "noise", "transform"])
     def test_all_kinds_of_models(self, case, double, monkeypatch):
         """Points and hyperparameters are those of the part, the data those of all."""
@@ -247,6 +248,7 @@ class TestAround:
         names = [[name for name, _ in m.named_parameters()] for m in (model, never)]
         assert names[0] == names[1]
 
+    @pytest.mark.slow
     def test_the_best_of_several_attempts(self, double):
         model, losses = make_model(*make_data(**double)), []
 

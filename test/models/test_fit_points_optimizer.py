@@ -145,6 +145,7 @@ class TestEnd:
 
 
 class TestFailure:
+    @pytest.mark.one_in(2)
     @pytest.mark.parametrize("num_good", [0, 1])
     @pytest.mark.parametrize("how", ["warns", "raises"])
     def test_is_told_where_nothing_was_gained(self, how, num_good, double, monkeypatch):

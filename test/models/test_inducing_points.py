@@ -307,7 +307,7 @@ def clustered(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 # Where many points are, variances are below the 1e-6 that GPyTorch holds for rounding.
 @pytest.mark.filterwarnings("ignore:Negative variance values detected")
-@pytest.mark.one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1500, pytest.param(100_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("given", [False, True])
 def test_clusters_in_float32(given, n, device):

@@ -95,6 +95,7 @@ def test_covariance_given_the_features(double, monkeypatch):
     torch.testing.assert_close(from_noise.mT @ from_noise, w @ w.mT)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("num_outputs", [1, 2])
 @torch.no_grad()
 def test_monte_carlo_moments(num_outputs, double):

@@ -39,6 +39,7 @@ def test_batches_of_one_point_need_no_features_of_all(num_outputs, double):
     torch.testing.assert_close(variance.squeeze(1), together.variance)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("batch_shape", [(), (2,)])
 @pytest.mark.parametrize("q", [LARGE_Q + 44, 2048 + 30])

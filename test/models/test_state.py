@@ -46,6 +46,7 @@ def test_state_dict_of_other_sizes(batch, num_outputs, fixed_noise, double):
     close(target.posterior(X).variance, source.posterior(X).variance)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("batch", "num_outputs"), SHAPES)
 @pytest.mark.parametrize("given", [True, False])
 @pytest.mark.parametrize("training", [True, False])

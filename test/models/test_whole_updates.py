@@ -114,6 +114,7 @@ def check(name: str, every: int) -> None:
     assert equal(seen(model), after)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.filterwarnings("ignore:Optimization failed")
 @pytest.mark.filterwarnings("ignore:The inducing points reached their cap")
 @pytest.mark.parametrize("name", CASES)

@@ -413,6 +413,7 @@ def updates_of(
     return posteriors
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("capacity", [6, 16, 1000])
 def test_history_does_not_change_the_bits(
     capacity: int, tkwargs: dict[str, Any]

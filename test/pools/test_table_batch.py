@@ -137,7 +137,7 @@ def test_all_batches_are_dense(
         follow(state, dense, multiplier, steps, 1e-7, pending)
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(10)
 @pytest.mark.parametrize("once", [False, True], ids=["repeats", "once"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_may_be_chosen(kind: str, once: bool, tkwargs: dict[str, Any]) -> None:
@@ -165,6 +165,7 @@ def test_what_may_be_chosen(kind: str, once: bool, tkwargs: dict[str, Any]) -> N
         )
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("multiplier", [0.1, 2.0, 20.0])
 @pytest.mark.parametrize("max_memory", [0, 2**30], ids=["streamed", "kept"])
 def test_more_candidates_than_the_first_block(
@@ -283,6 +284,7 @@ def test_few_candidates_are_looked_at(
     assert 0 < sum(looked_at) < 0.5 * 60 * len(problem.X)
 
 
+@pytest.mark.one_in(2)
 def test_blocks_look_at_few(
     double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

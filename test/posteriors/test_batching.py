@@ -55,6 +55,7 @@ def test_rows_are_not_copied_for_a_batch(double):
     assert seen == [(3, 8, 5)]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["matern52", "linear"])
 @pytest.mark.parametrize("chunk_size", [4, 2048])
 def test_batched_posterior_is_each_element(name, chunk_size, double):

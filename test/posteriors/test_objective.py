@@ -48,6 +48,7 @@ class Problem:
         return value - 0.5 * (r / self.noise).sum(-1) * collapsed
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("batch_shape", [(), (3,), (2, 3)])
 @pytest.mark.parametrize("collapsed", [True, False])
 @pytest.mark.parametrize("block_size", [None, 6 * 5, 1])

@@ -305,6 +305,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 @torch.no_grad()
 def test_posteriors_and_residuals_have_the_same_bits(kernel: Kernel) -> None:

@@ -87,7 +87,7 @@ def test_claims_without_a_kernel_are_refused(strategy: Any, argument: str) -> No
         assert strategy(**place).radius == FixedBeta(4.0)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", [*GP, "inferred-bbkb", "inferred-thompson"])
 def test_float32_candidates_are_learned_in_float64(name: str) -> None:
     """Ranges, scaled inputs, fits and choices are those of the same float64 numbers."""

@@ -38,7 +38,7 @@ def started(name: str) -> Strategy:
     return strategy
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_batch_that_is_cut_by_the_clock(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -110,6 +110,7 @@ def test_there_is_time_enough() -> None:
     assert batch.note == "" and torch.equal(batch.X, other.ask().X)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["table-bbkb", "box-bbkb"])
 @pytest.mark.parametrize("is_caught", [False, True])
 def test_a_step_inside_of_a_step_is_refused(name: str, is_caught: bool) -> None:

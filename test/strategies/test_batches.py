@@ -58,7 +58,7 @@ def count_learning(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return lengths
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", BATCHED)
 def test_asking_one_by_one_ends_where_the_batch_does(name: str) -> None:
     """The threshold is one for all calls, whatever is told between them."""
@@ -83,6 +83,7 @@ def test_asking_one_by_one_ends_where_the_batch_does(name: str) -> None:
         whole.withdraw(whole.pending_ids)
 
 
+@pytest.mark.one_in(3)
 @gp_strategies
 def test_an_empty_batch_says_why_and_changes_nothing(name: str) -> None:
     strategy = started(name)

@@ -76,7 +76,7 @@ def chosen(build: str, candidates: Any, kernel: str = "tanimoto") -> list[int]:
     return strategy.run(objective, 24, progress=False).indices.tolist()
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_any_form_has_the_same_choices(build: str, kernel: str) -> None:
@@ -120,6 +120,7 @@ with joined_ranks() as ranks:
 """
 
 
+@pytest.mark.slow
 def test_two_processes_draw_the_same_paths(tmp_path: Path) -> None:
     """Each has its rows of a file, and both choose what one process chooses."""
     path = tmp_path / "bits.npy"
@@ -131,6 +132,7 @@ def test_two_processes_draw_the_same_paths(tmp_path: Path) -> None:
         assert rank.out.splitlines()[-1] == str(expected)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("build", ["bbkb", "bkb"])
 def test_ranks_share_packed_bits(build: str) -> None:
     """Two ranks choose what one does."""
@@ -144,6 +146,7 @@ def test_ranks_share_packed_bits(build: str) -> None:
     assert together(2, run) == [expected] * 2
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("build", ["thompson", "bbkb"])
 def test_the_kernel_is_inferred(build: str) -> None:
     """Tanimoto, with a variance, a noise and a mean that are fitted."""

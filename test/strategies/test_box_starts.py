@@ -15,6 +15,7 @@ X = torch.tensor([[0.5, 0.0], [0.25, 0.25], [0.0, 0.5], [-0.25, 0.75], [-0.5, 1.
 
 
 # BoTorch hands all options to SciPy, those of its sampler too.
+@pytest.mark.one_in(3)
 @pytest.mark.filterwarnings("ignore:Unknown solver options")
 @pytest.mark.parametrize("kind", ["inequality", "equality"])
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def objective(X: Tensor) -> Tensor:
     return (3 * X).sin().sum(-1)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("strategy", [BBKB, BKB, GPUCB, GPBUCB])
 def test_first_batch_is_algorithm_three(strategy: Any) -> None:
     """Each point is the most uncertain one, and the last one leaves the width.
@@ -74,6 +74,7 @@ def test_it_goes_on_from_what_is_told_and_pending() -> None:
     assert largest(torch.cat([seen, second.X, third.X])) <= LAM / WIDTH / FOUND
 
 
+@pytest.mark.slow
 def test_later_batches_are_wide() -> None:
     """P (C - 1) / 3 points or more by A.5, here 4, for the sum rule."""
     s = build(termination="global", ratio_threshold=4.0, oversampling=30.0)

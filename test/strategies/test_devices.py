@@ -123,6 +123,7 @@ SEVERAL += [("table", "gpucb"), ("table", "random"), ("box", "thompson")]
 SEVERAL += [("box", "bbkb-global"), ("box", "regions")]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("domain, name", SEVERAL)
 def test_several_outcomes(domain: str, name: str, double: dict[str, Any]) -> None:
     """Batches, the front and predictions are where the candidates are."""

@@ -64,6 +64,7 @@ def test_samples_are_uniform_over_the_values():
         assert torch.allclose(share, torch.full_like(share, 1 / len(values)), atol=0.02)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "constraint",
     [
@@ -82,6 +83,7 @@ def test_samples_meet_constraints(constraint):
     assert torch.allclose(X[:, 0] + 0.1 * X[:, 3], torch.ones(20, dtype=F64), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_constraints_without_a_value_are_said():
     between = [
         (torch.tensor([1]), torch.tensor([1.0]), 3.0),
@@ -219,6 +221,7 @@ def hidden(X: Tensor) -> Tensor:
     )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("acquisition", ["thompson", "ucb"])
 def test_a_mixed_space_is_searched(acquisition):
     strategy = TrustRegionBBKB(
@@ -233,6 +236,7 @@ def test_a_mixed_space_is_searched(acquisition):
     assert torch.corrcoef(torch.stack([mean, history.Y.flatten()]))[0, 1] > 0.9
 
 
+@pytest.mark.slow
 def test_a_binary_space_is_searched():
     """The best of 4,096 points by a quadratic form, by going over all of them."""
     g = torch.Generator().manual_seed(0)
@@ -290,6 +294,7 @@ def test_all_points_of_a_small_space_and_then_again():
     assert len(history.X.unique(dim=0)) == 4
 
 
+@pytest.mark.slow
 def test_several_outcomes():
     outcomes = [Objective("a"), Objective("b", minimize=True), Constraint("c", upper=6)]
     strategy = TrustRegionBBKB(bounds=BOUNDS, outcomes=outcomes, batch_size=5, **MIXED)

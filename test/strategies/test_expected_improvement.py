@@ -503,6 +503,7 @@ def test_without_a_feasible_row_a_front_counts_from_far_below() -> None:
     assert float(X[indices, 0].min()) > float(X[TOLD, 0].median())
 
 
+@pytest.mark.slow
 def test_it_finds_a_front_in_few_batches() -> None:
     """Five batches of eight are better than four times as many random rows."""
     Z, shares = make_candidates(400), list[float]()

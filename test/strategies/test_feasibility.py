@@ -141,6 +141,7 @@ CUTS: dict[str, tuple[dict[str, Any], bool, list[float] | None]] = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)]
 )

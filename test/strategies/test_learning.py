@@ -34,6 +34,7 @@ def inducing(strategy: Any) -> Tensor | None:
     )
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("mean_module", MEANS, ids=repr)
 @pytest.mark.parametrize("name", GP)
 def test_statistics_are_dense(name: str, mean_module: Mean | None) -> None:
@@ -159,7 +160,7 @@ def test_order_of_a_batchs_end(case: str) -> None:
 
 
 # A constant that the data decide on takes a few evaluations to learn.
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("mean_module, most", [(MEANS[0], 0.1), (None, 0.125)])
 @pytest.mark.parametrize("termination", ["global", "global-local"])
 def test_finds_the_best_of_300(

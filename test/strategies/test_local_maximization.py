@@ -47,6 +47,7 @@ def test_a_fixed_feature() -> None:
     torch.testing.assert_close(X[:, 0], best, rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_linear_constraints() -> None:
     """The sum of all features is 1, and the nearest point of that plane is known.
 

@@ -77,6 +77,7 @@ def test_refuses_what_is_no_molecule_and_molecules_twice() -> None:
         CandidateTable.from_smiles({"a": ["CCO", "C"], "b": ["CCO"]})
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("build", [ThompsonSampling, BBKB])
 def test_finds_the_best_molecule(build: type) -> None:
     """The kernel is Tanimoto's, the rest is learned."""

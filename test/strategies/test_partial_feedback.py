@@ -105,7 +105,7 @@ def test_the_order_of_points_is_that_of_a_resumed_run() -> None:
     assert all(torch.equal(a.chol_inner, b.chol_inner) for a, b in posteriors)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(6)
 @all_cases
 def test_an_outcome_that_nobody_has_measured(name: str) -> None:
     """Points are chosen by the others; it may come for all of them."""
@@ -127,6 +127,7 @@ def test_an_outcome_that_nobody_has_measured(name: str) -> None:
     assert len(strategy.ask()) == 4
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("known", [[1], [2]])
 @all_cases
 def test_what_is_known_decides(name: str, known: list[int]) -> None:
@@ -176,6 +177,7 @@ def test_each_outcome_has_its_own_points_in_progress() -> None:
     assert strategy._points_of_outcomes() == [[8, 5]] * 3
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("is_inferred", [False, True])
 @pytest.mark.parametrize("is_box", [False, True])
 def test_an_outcome_that_is_told_and_not_learned(
@@ -337,6 +339,7 @@ FEEDBACK: dict[str, Any] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("what", FEEDBACK)
 @pytest.mark.parametrize("by", ["batch", "ids", "points"])
 def test_bad_feedback_records_nothing(what: str, by: str) -> None:

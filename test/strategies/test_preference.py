@@ -216,6 +216,7 @@ OBSERVED = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(OBSERVED, st.sampled_from([None, [0.5, 4.0], [-1.0, 6.0]]))
 def test_volumes_after_each_evaluation(
     observed: list[tuple[float, ...]], reference: list[float] | None

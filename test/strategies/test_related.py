@@ -120,7 +120,7 @@ def test_the_posterior_is_that_of_the_autoregressive_model() -> None:
     assert np.allclose(found[1].numpy(), sd, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STRATEGIES)
 def test_the_best_row_is_found_sooner(kind: Callable[..., Strategy]) -> None:
     """Medians of seven seeds after two rounds of four; values have another level."""
@@ -191,6 +191,7 @@ def test_each_outcome_has_its_own() -> None:
     assert seen > 0.8
 
 
+@pytest.mark.slow
 def test_what_shares_nothing_does_little_harm() -> None:
     """Errors at other rows are at most a fifth larger, over five campaigns."""
     told = torch.arange(0, 300, 10)
@@ -210,6 +211,7 @@ def test_what_shares_nothing_does_little_harm() -> None:
     assert errors[True] < 1.2**2 * errors[False]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("factor", [1e-200, 1.0, 1e200])
 def test_of_any_size_and_copied(factor: float) -> None:
     strategy = GPUCB(X, related=[(OLD, factor * objective(OLD))], seed=0)
@@ -312,6 +314,7 @@ def test_what_it_does_not_take(given: dict[str, Any], words: str) -> None:
 BOUNDS = [[0.0] * 3, [1.0] * 3]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", [BBKB, ThompsonSampling])
 def test_boxes_begin_where_it_was_good(kind: Callable[..., Strategy]) -> None:
     """The best value 1.3, after four first points and eight more; 1.05 without."""
@@ -370,6 +373,7 @@ def test_the_model_of_a_box_is_the_autoregressive_one() -> None:
         close(*grads, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_paths_on_a_box_have_the_moments_of_its_posterior() -> None:
     """Each of 40 means and variances by 2,000 paths, within five standard errors."""
     strategy, *_ = boxed()
@@ -388,6 +392,7 @@ def test_paths_on_a_box_have_the_moments_of_its_posterior() -> None:
     assert ((values.var(0) / variance - 1).abs() < 5 * (2 / num) ** 0.5 + 0.1).all()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("factor", [1.0, 0.5])
 def test_paths_of_the_prior_have_the_moments_of_its_parts(factor: float) -> None:
     """The covariance of 20,000 paths before any data, far from the origin too.
@@ -419,6 +424,7 @@ def test_tables_of_bits_take_none() -> None:
         ThompsonSampling(bits, related=[(OLD[:, :1].expand(-1, 16), OLD[:, 0])])
 
 
+@pytest.mark.slow
 def test_a_run_on_a_box_goes_on_from_its_state() -> None:
     whole, *_ = boxed()
     first = whole.ask(2)

@@ -55,6 +55,7 @@ def test_a_batch_is_one_point_until_its_variance_halves(name: str) -> None:
         strategy.tell(batch, noisy(batch.X))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_one_point_is_a_batch_however_often(name: str) -> None:
     """There is no other before all of its evaluations are told or withdrawn."""

@@ -128,6 +128,7 @@ def test_posterior_is_the_dense_one(make):
     torch.testing.assert_close(found[1], torch.from_numpy(sd), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_region_of_failures():
     """Told as a very low value, it takes about a fifth of the evaluations at most."""
 
@@ -139,6 +140,7 @@ def test_a_region_of_failures():
     assert 2 < int((strategy.history.Y < -1e5).sum()) <= 45 / 5 + 1
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("make", [GPUCB, ThompsonSampling])
 def test_clean_values_are_taken_as_they_are(make):
     """The points are those without the option, to the last one."""
@@ -151,6 +153,7 @@ def test_clean_values_are_taken_as_they_are(make):
     assert runs[0].surrogate.apart == ()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("make", [GPUCB, BKB])
 def test_ahead_of_random_search(make):
     """With one evaluation of twenty at -1e6; the plain strategy has more regret."""

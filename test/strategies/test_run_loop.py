@@ -297,7 +297,7 @@ def test_a_point_is_tried_once_more_with_the_next_batch() -> None:
     assert history.batch_number.tolist() == [0, 0, 0, 0, 1, 1]
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(10)
 @pytest.mark.parametrize("executor", [None, "immediate"])
 @pytest.mark.parametrize(
     "name", ["bbkb-global", "random", "sbpe", "regions", "several"]
@@ -439,7 +439,7 @@ def partly(X: Tensor) -> Tensor:
 PLACES = ["objective", "point", "tell", "ask", "_learn", "_select", "callback", "save"]
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(10)
 @pytest.mark.parametrize("name", ["bbkb-global", "random", "several"])
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("call", [pytest.param(1, marks=pytest.mark.slow), 3])
@@ -727,6 +727,7 @@ def test_progress_of_several_objectives(
     assert "front=2, hypervolume=5" in capsys.readouterr().err  # of the fourth
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("minimize", [False, True])
 @pytest.mark.parametrize("name", TABLE)
 def test_progress_shows_the_best_of_all(

@@ -50,6 +50,7 @@ def coverage(seeds: range, **overrides: Any) -> tuple[int, int, int]:
 SLOW: dict[str, Any] = {"marks": pytest.mark.slow}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("num", "overrides"),
     [

@@ -109,6 +109,7 @@ def test_a_small_region_is_reached_from_its_anchor() -> None:
     assert float(X.std(0).min()) > 1e-4
 
 
+@pytest.mark.slow
 def test_a_collapsed_region_is_its_anchor() -> None:
     g = torch.Generator().manual_seed(0)
     peak = cut_of(disk, 0.0)
@@ -124,6 +125,7 @@ def test_a_collapsed_region_is_its_anchor() -> None:
     assert torch.equal(X, anchor.expand(7, -1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounding", [0.0, 1e-9])
 def test_a_strategy_goes_on_in_a_collapsed_region(
     rounding: float, monkeypatch: pytest.MonkeyPatch

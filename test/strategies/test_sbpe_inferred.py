@@ -177,6 +177,7 @@ def by_hand(strategy: SBPE, **kwargs: Any) -> SBPE:
     )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("minimize", [False, True], ids=["maximize", "minimize"])
 @pytest.mark.parametrize(
     "options", [{}, {"refresh": "exact", "norm_bound": 0.5}], ids=["sparse", "exact"]
@@ -249,6 +250,7 @@ def test_predictions_are_those_of_the_last_batch(minimize: bool) -> None:
     assert best.mean == float(strategy.predict(best.X[None])[0])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("box", [False, True], ids=["table", "box"])
 def test_units_of_the_feedback_change_no_choice(box: bool) -> None:
     """An offset and a factor that are exact in floating point."""
@@ -277,7 +279,7 @@ def test_units_of_the_feedback_change_no_choice(box: bool) -> None:
             assert other.recommend().index == plain.recommend().index
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("told", [2, 6, 9, 20], ids="first fit second third".split())
 @pytest.mark.parametrize("exploration", ["variance", "random"])
 def test_resume_at_any_point(told: int, exploration: Any) -> None:
@@ -378,6 +380,7 @@ def test_constant_feedback_goes_on_to_the_horizon(domain: str) -> None:
     assert are_alike(twin, other) and equal(twin.history.X, history.X)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("domain", ["table", "box"])
 def test_feedback_of_zeros_and_ones_goes_on_to_the_horizon(domain: str) -> None:
     place: dict[str, Any] = {"candidates": table(150)}

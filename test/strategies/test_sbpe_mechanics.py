@@ -107,6 +107,7 @@ def test_a_file_does_not_hold_the_table(tmp_path: Path) -> None:
         strategy.tell(batch, batch.X[:, 0])
 
 
+@pytest.mark.one_in(3)
 @all_cases
 def test_waiting_for_a_batch(case: str) -> None:
     strategy = build(case)

@@ -170,6 +170,7 @@ CASES = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("case", CASES)
 def test_batches_are_chosen_as_by_a_loop(
@@ -404,6 +405,7 @@ def test_a_point_is_repeated_until_the_first_variance_halves() -> None:
     assert strategy.ask().indices.tolist() == [row] * int(np.ceil(1 / leverage))
 
 
+@pytest.mark.slow
 def test_a_box_is_as_good_as_its_best_grid_point() -> None:
     """By bounds, with points of the batch pending; one climb may end second best."""
     outcomes = [GAIN, COST, HEAT]
@@ -448,6 +450,7 @@ def test_a_box_is_as_good_as_its_best_grid_point() -> None:
         np.testing.assert_allclose(found.detach().squeeze(), expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_ranks_choose_what_one_process_chooses() -> None:
     """To the row, with bounds of their own rows on each."""
     X = torch.rand(3 * RANK_TILE, 2, generator=torch.Generator().manual_seed(0))

@@ -131,6 +131,7 @@ def by_a_loop(strategy: ThompsonSampling, generator: torch.Generator) -> list[in
     return chosen
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("outcomes", [OUTCOMES, OUTCOMES[:2]], ids=["limit", "free"])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("is_inferred", [False, True], ids=["given", "inferred"])
@@ -194,6 +195,7 @@ def finish(strategy: Strategy) -> None:
         strategy.tell(batch, measure(batch.X))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("is_box", [False, True], ids=["table", "box"])
 def test_resume_goes_on_to_the_same_bits(is_box: bool) -> None:
     options: dict[str, Any] = {}
@@ -234,6 +236,7 @@ def test_another_table_in_the_middle() -> None:
     strategy.tell(strategy.ask(), measure(strategy.X_pending))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(2))  # paths and means are among them
 def test_joint_maximizers_on_a_box_are_the_best_of_a_grid(seed: int) -> None:
     """By the order of the paths, which are drawn again from the seed."""
@@ -284,6 +287,7 @@ def test_several_outcomes_of_a_box_have_the_kernel_for_few_data() -> None:
         assert isinstance(part.view.prior.covar_module, RBFKernel)
 
 
+@pytest.mark.slow
 def test_finds_the_best_feasible_row() -> None:
     """On each of three seeds, where a random row is as good with probability 1/400."""
     X = make_candidates(400)

@@ -386,6 +386,7 @@ def check(name: str, examples: int, every: int = 10_000, steps: int = 16) -> Non
     )
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", sampled(NAMES))
 def test_any_steps(name: str) -> None:

@@ -31,6 +31,7 @@ all_strategies = pytest.mark.parametrize("name", TABLE)
 gp_strategies = pytest.mark.parametrize("name", GP)
 
 
+@pytest.mark.one_in(3)
 @all_strategies
 @pytest.mark.parametrize("total", [1, 17])
 def test_run_reaches_the_number_exactly(name: str, total: int) -> None:
@@ -46,7 +47,7 @@ def test_run_reaches_the_number_exactly(name: str, total: int) -> None:
     assert len(history) == total + 3
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(10)
 @pytest.mark.parametrize(
     "domain, name",
     [*[("table", name) for name in TABLE], *[("box", name) for name in ON_A_BOX]],
@@ -64,6 +65,7 @@ def test_same_seed_same_run(domain: str, name: str) -> None:
     assert not torch.equal(runs[0].history.X, runs[2].history.X)
 
 
+@pytest.mark.one_in(3)
 @all_strategies
 def test_history_fields(name: str) -> None:
     strategy = TABLE[name]()

@@ -167,7 +167,7 @@ def test_more_points_than_inducing_points() -> None:
     np.testing.assert_allclose(sd.numpy(), deviation, rtol=1e-5, atol=1e-7 * SCALE)
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(10)
 @all_strategies
 def test_units_of_the_inputs_do_not_matter(name: str) -> None:
     """Powers of two, and shifts without rounding: the same rows, to the bit."""
@@ -183,6 +183,7 @@ def test_units_of_the_inputs_do_not_matter(name: str) -> None:
     assert histories[0] == histories[1]
 
 
+@pytest.mark.one_in(2)
 @some_strategies
 def test_constant_columns_are_left_out(name: str) -> None:
     """With one notice, and the choices of a table without them."""
@@ -208,7 +209,7 @@ def test_a_table_of_one_point() -> None:
     refused("all the same, or a single one", BBKB, X)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", ["bbkb", "gpucb", "thompson", "box"])
 def test_fits_are_on_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """When data grew by a fifth; between fits the hyperparameters stay."""
@@ -315,6 +316,7 @@ def test_a_fit_that_fails_keeps_hyperparameters(
     assert not equal(before["hyperparameters"], fitted["hyperparameters"])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", [BBKB, ThompsonSampling])
 def test_points_drawn_at_first_fill_whole_batches(kind: Any) -> None:
     """Of the six features 12 points at least; what is asked for one by one is not."""

@@ -98,6 +98,7 @@ def test_devices(double: dict[str, Any]) -> None:
     assert mean.device == sd.device == other.candidates.device
 
 
+@pytest.mark.slow
 def test_paths_on_a_box_have_the_moments_of_its_posterior() -> None:
     """By 4,000 paths within five standard errors; less far from the mean by a factor.
 

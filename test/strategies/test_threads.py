@@ -44,7 +44,7 @@ CASES |= {name: SEVERAL[name][:2] for name in SEVERAL if "inferred" not in name}
 TABLES = [name for name in CASES if name.startswith("table")]
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(15)
 @pytest.mark.parametrize("name", CASES)
 def test_no_evaluation_is_lost_or_of_another_point(name: str) -> None:
     """Eight threads ask, tell, withdraw, fail and look, each at its own pace."""
@@ -56,7 +56,7 @@ def test_no_evaluation_is_lost_or_of_another_point(name: str) -> None:
     assert torch.equal(strategy.ask(2).X, twin.ask(2).X)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", TABLES)
 def test_files_and_other_tables_beside_them(name: str, tmp_path: Path) -> None:
     """Half of the threads save, the others change the order of the candidates."""

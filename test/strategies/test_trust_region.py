@@ -500,6 +500,7 @@ def test_a_fit_near_an_optimum(tmp_path: Path) -> None:
     assert torch.equal(again.ask().X, made.ask().X)
 
 
+@pytest.mark.slow
 def test_a_region_that_ends_begins_anew() -> None:
     """With points from all of the box, and a posterior of these alone."""
     made = REGIONS["regions"](covar_module=make_kernel(), lam=1e-4)
@@ -625,7 +626,7 @@ def test_constraints_hold_in_a_run(name: str) -> None:
     assert made.box.is_feasible(X).all() and len(X.unique(dim=0)) == 13
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "acquisition, seed", [("thompson", 0), ("thompson", 1), ("ucb", 2)]
 )

@@ -269,7 +269,7 @@ def play(strategy: TrustRegionBBKB, loop: Loop, rounds: int, seed: int) -> None:
             loop.check()
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(12)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("num_regions", [1, 2])
 @pytest.mark.parametrize("outcomes", [ONE, TWO], ids=["constraints", "front"])
@@ -303,6 +303,7 @@ def test_what_the_order_does_not_know_does_not_count() -> None:
     assert strategy.regions[0].successes == 1
 
 
+@pytest.mark.slow
 def test_regions_that_share_points_draw_none_of_their_own() -> None:
     """The first ones are for all, and one that ends begins anew around its middle."""
     strategy = build(TWO, num_regions=2, batch_size=12, **KNOWN)
@@ -403,6 +404,7 @@ def finish(strategy: Strategy) -> None:
     assert last >= 0
 
 
+@pytest.mark.slow
 def test_resume_goes_on_to_the_same_bits() -> None:
     first, other = half_way(), build(TWO, seed=5, num_regions=2)
     other.load_state_dict(first.state_dict())
@@ -455,7 +457,7 @@ def ackley(X: Tensor) -> Tensor:
     return torch.stack([value, X.sum(-1), X.norm(dim=-1)], dim=-1)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_finds_a_feasible_optimum(seed: int) -> None:
     """In 0.35% of the box; the best of 2,000 random points is at -6.1 and -6.9."""
@@ -475,7 +477,7 @@ def test_finds_a_feasible_optimum(seed: int) -> None:
     assert best.value > float(Y[is_feasible, 0].max()) + 2.0
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_finds_a_front(seed: int) -> None:
     """Of which random search has half the volume."""

@@ -112,6 +112,7 @@ def fitted(**options: Any) -> BBKB:
     return BBKB(strategy_table.make_candidates(), num_initial=5, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_inferred_lengthscale_traps_until_it_shrinks(seed: int) -> None:
     """Fitted to the hill it is four times too long; norm and noise stay as guessed."""

@@ -27,6 +27,7 @@ LEFT: list[tuple[list[str], list[bool]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("conditions", "is_left"), LEFT)
 @pytest.mark.parametrize("num_told", [0, 12])
 def test_excluded_rows_are_not_proposed(

@@ -141,6 +141,7 @@ def test_a_first_batch_is_a_table_and_a_sentence(lab):
     assert "img" not in page.tags
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("num", [1, 2, 4])
 def test_few_results_say_that_they_are_few(lab, num):
     page = page_of(lab, *results(lab, num), "--minimize", "--batch", 2)
@@ -200,6 +201,7 @@ CASES = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("target", "quality", "effect", "ends"), CASES.values(), ids=CASES
 )
@@ -224,6 +226,7 @@ def test_words_follow_the_numbers(lab, target, quality, effect, ends):
     assert {row["predicted loss"] for row in others} == {"hardly changes"}
 
 
+@pytest.mark.slow
 def test_several_targets_have_a_front_and_parts_for_each_outcome(lab):
     page = page_of(lab, *outcomes(lab, 24), "--batch", 2)
     assert page.headings == WHOLE
@@ -259,7 +262,7 @@ SITUATIONS: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_other_situations_have_all_parts(lab, name):
     table, words = SITUATIONS[name]
@@ -271,6 +274,7 @@ def test_other_situations_have_all_parts(lab, name):
     assert page.headings == WHOLE and page.pictures
 
 
+@pytest.mark.slow
 def test_four_targets_have_no_picture_of_the_front(lab):
     rows = [["id", "a", "b", "c", "d"]]
     rows += [[f"c{i}", HEAT[i], -HEAT[i], DOSE[i], -DOSE[i]] for i in range(8)]
@@ -301,6 +305,7 @@ def test_a_call_that_proposes_no_row_says_so(lab):
     assert page.says("No row is proposed") and page.says("NO ROW IS PROPOSED")
 
 
+@pytest.mark.slow
 def test_of_many_columns_ten_are_shown(lab):
     rng = np.random.default_rng(0)
     X = rng.random((40, 60))
@@ -529,6 +534,7 @@ def predicted(strategy: ThompsonSampling, rows: list[dict[str, Any]]) -> Any:
     return mean.numpy()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("column", [0, 1, 4])
 def test_effects_are_averages_over_rows(column):
     strategy = learned()

@@ -12,7 +12,7 @@ VOID = "may say that results are void"
 NOT_NOW = "may say that rows are not to be measured"
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(12)
 @pytest.mark.parametrize(
     ("remark", "is_noted"),
     [
@@ -123,6 +123,7 @@ def test_a_long_remark_is_shown_where_it_warns(lab: Laboratory) -> None:
     assert f"'...discard it' in 'note' {VOID}" in lab("--results", told).said
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("column", "cells", "place"),
     [
@@ -474,6 +475,7 @@ def coloured(path: Path, num: int, cells: str, colour: Any = "FFFF0000") -> Path
     return path
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("num", "cells", "shown"),
     [

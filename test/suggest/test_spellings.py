@@ -234,6 +234,7 @@ FEW_TWINS = [
 ]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("one", "two", "num", "is_noted"), TWINS)
 def test_categories_that_may_be_one(
     lab: Laboratory, one: str, two: str, num: int, is_noted: bool
@@ -245,6 +246,7 @@ def test_categories_that_may_be_one(
     assert note not in lab("--text", "s").said
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("one", "two", "num", "rare", "is_noted"), FEW_TWINS)
 def test_categories_of_few_rows_that_may_be_one(
     lab: Laboratory, one: str, two: str, num: int, rare: int, is_noted: bool

@@ -189,6 +189,7 @@ REFUSED: list[tuple[Table | None, Table | None, str, str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("pool", "results", "options", "message"), REFUSED)
 def test_a_bad_call_is_refused_in_one_line(
     lab: Laboratory,
@@ -272,6 +273,7 @@ PROPOSED: list[tuple[Table, Table | None, str, str | int]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("pool", "results", "options", "expected"), PROPOSED)
 def test_rows_that_are_neither_measured_nor_failed_are_proposed(
     lab: Laboratory,
@@ -377,7 +379,7 @@ def test_the_first_batch_covers_the_table_and_keeps_the_users_text(
     assert sorted(p.name for p in lab.folder.iterdir()) == ["next.csv", "pool.csv"]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("has_state", [True, False])
 @pytest.mark.parametrize("key", ["id", None])
 @pytest.mark.parametrize("seed", range(2))
@@ -641,6 +643,7 @@ def test_rows_are_found_by_features_that_six_digits_are_left_of(
     assert len(call()) == 19
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("mark", [";", "\t"])
 def test_files_of_other_forms_give_the_same_rows(lab: Laboratory, mark: str) -> None:
     """Other separators, decimal commas, a target in the pool; text is another model."""
@@ -677,6 +680,7 @@ FORMS = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("form", "key", "words"), FORMS)
 def test_a_batch_has_the_form_of_the_candidates(
     lab: Laboratory, form: str, key: str | None, words: list[str]
@@ -790,6 +794,7 @@ def test_one_row_that_is_left_is_compared_with_those_taken_out(lab: Laboratory) 
     assert [row["reason"] for row in lab().rows] == [ONLY]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("has_state", [True, False])
 def test_results_may_be_in_several_files(lab: Laboratory, has_state: bool) -> None:
     """One for each round, with the columns of its own; they count as one file does."""

@@ -187,6 +187,7 @@ def test_predictions_have_columns_for_each_outcome(lab: Laboratory) -> None:
     )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("has_state", [True, False])
 def test_cells_may_be_filled_in_later(lab: Laboratory, has_state: bool) -> None:
     """A row with some outcomes is measured: not proposed again, nor waiting."""
@@ -276,6 +277,7 @@ def test_the_best_row_keeps_to_its_limits(lab: Laboratory) -> None:
     )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", FEASIBLE_FIRST)
 def test_proposals_keep_to_the_limits_once_they_are_learned(
     lab: Laboratory, name: str
@@ -290,6 +292,7 @@ def test_proposals_keep_to_the_limits_once_they_are_learned(
     assert not {*lab(*words, *lower).ids} & inside
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(2))
 def test_rounds_in_which_cells_are_filled_in(lab: Laboratory, seed: int) -> None:
     """Cells of rows that were proposed get values, fail or stay empty, at random.

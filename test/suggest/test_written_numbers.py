@@ -19,6 +19,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("cells", "is_odd"), POINTS)
 def test_points_that_may_separate_thousands(
     lab: Laboratory, cells: list[str], is_odd: bool
@@ -89,6 +90,7 @@ COMMAS = [
 ]
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(("cells", "shown"), COMMAS)
 def test_commas_that_separate_no_thousands(
     lab: Laboratory, cells: list[str], shown: str | None

@@ -70,10 +70,18 @@ def test_what_is_better() -> None:
         known = scale * before + offset
         new = scale * torch.tensor([[2.002], [2.0005]], dtype=F64) + offset
         assert is_better(new[0], known) and not is_better(new[1], known)
-    # The best hundred lead by 1e-3 at the median, and all by 1: 1.1e-5 are a success.
+    # A lead of 1e-3 on the median of the best hundred, and of 1 on that of all: 1.1e-5
+    # are a success of a turned region.
     known = torch.cat([torch.zeros(150), torch.linspace(0.998, 1.0, 100)]).double()
-    assert is_better(torch.tensor([1.0 + 1.2e-5]).double(), known)
-    assert not is_better(torch.tensor([1.0 + 1.0e-5]).double(), known)
+    for gain, of_features, of_turned in (
+        (1.2e-3, True, True),
+        (0.9e-3, False, True),
+        (1.2e-5, False, True),
+        (1.0e-5, False, False),
+    ):
+        new = torch.tensor([1.0 + gain], dtype=F64)
+        assert is_better(new, known) == of_features
+        assert is_better(new, known, is_turned=True) == of_turned
     none = torch.full((2,), -torch.inf, dtype=F64)
     assert is_better(before, none) and not is_better(none, before)
 

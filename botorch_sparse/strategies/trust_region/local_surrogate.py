@@ -210,7 +210,8 @@ class LocalSurrogate:
             inverse = torch.linalg.inv(self.axes).cpu()
             hessian = inverse.mT @ hessian @ inverse
         axes, longer = axes_of(hessian)
-        region = replace(region, is_turned=region.is_turned or longer > SKEWED)
+        if longer > SKEWED and not region.is_turned:
+            region = region.turned()
         runs = replace(self.runs, regions=(region,))
         return replace(self, runs=runs)._along(axes if region.is_turned else None)
 

@@ -30,6 +30,7 @@ from botorch_sparse.strategies.data.run_record import (
 )
 from botorch_sparse.strategies.trust_region.trust_region import (
     MARGIN,
+    TURNING_LENGTH,
     Region,
     is_better,
 )
@@ -127,7 +128,7 @@ class Regions:
             num_before: How many were learned before.
             tolerance: Evaluations without success after which a region is halved.
             judge: What middles and successes go by.
-            may_turn: Whether a region that is too small is turned first, once.
+            may_turn: Whether a region that gets small is turned first, once.
         """
         regions, last = list[Region](), max(region.run for region in self.regions)
         standing, taken = None, set[int | None]()
@@ -140,7 +141,8 @@ class Regions:
                 after = self._after(region, standing, is_own, taken, tolerance)
             if shares(record):
                 taken.add(after.center)
-            if after.length < self.smallest and may_turn and not after.is_turned:
+            may_turn_now = may_turn and not after.is_turned
+            if may_turn_now and after.length < TURNING_LENGTH:
                 after = after.turned()
             elif after.length < self.smallest:
                 last += 1
@@ -165,7 +167,7 @@ class Regions:
         num = standing.num_new(is_own)
         if standing.num_known < self.num_initial or num == 0:
             return moved
-        is_success = standing.is_success(is_own)
+        is_success = standing.is_success(is_own, is_turned=region.is_turned)
         return moved.after(num, is_success=is_success, tolerance=tolerance)
 
     def state_dict(self) -> dict[str, Any]:
@@ -278,8 +280,11 @@ class Standing:
             return inside
         return torch.full_like(inside, -torch.inf).index_copy(0, front, parts)
 
-    def is_success(self, is_own: Tensor) -> bool:
-        """Whether what a run brought to the round is better than all before it."""
+    def is_success(self, is_own: Tensor, *, is_turned: bool) -> bool:
+        """Whether what a run brought to the round is better than all before it.
+
+        By the margin of a region that is turned, or of another one.
+        """
         own = torch.isin(self.point, self.record.point[is_own])
         is_new = self.is_ranked & ~self.was_ranked & own
         if shares(self.record):
@@ -289,7 +294,7 @@ class Standing:
         for level in self.levels:
             new, before = level[is_new], level[self.was_ranked]
             if bool((torch.cat([new, before]) > -torch.inf).any()):
-                return is_better(new, before)
+                return is_better(new, before, is_turned=is_turned)
         return False
 
     @cached_property

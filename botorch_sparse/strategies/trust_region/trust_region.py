@@ -17,12 +17,16 @@ from botorch_sparse.strategies.data.box import Box, LinearConstraint
 # In sides of the box; the first two are from [Eriksson2019]_, which ends at 2^-7.
 INITIAL_LENGTH, LARGEST_LENGTH, SMALLEST_LENGTH = 0.8, 1.6, 0.5**12
 SUCCESSES = 3  # in a row, after which a region doubles
-# By how much a success beats the best value: the sum of these parts of its lead on the
-# median of the best values, so many of them, and of its lead on the median of all.
-MARGIN, BEST, MARGIN_OF_ALL = 1e-3, 100, 1e-5
-# Length from which a region goes on once it is turned in place of its end: a small one,
-# below `SMALL_LENGTH` of `local_surrogate.py`, since others have no axes.
-TURNED_LENGTH = INITIAL_LENGTH / 16
+# By how much a success beats the best value: this part of its lead on the median of
+# all.
+MARGIN = 1e-3
+# In a turned region it is this part, and a thousandth of the lead on the median of the
+# best values, so many of them.
+MARGIN_OF_ALL, BEST = 1e-5, 100
+# Length below which a region is turned where it may be, and at least that of one that
+# has just been turned: a small one, below `SMALL_LENGTH` of `local_surrogate.py`, since
+# others have no axes.
+TURNING_LENGTH, TURNED_LENGTH = 0.5**7, INITIAL_LENGTH / 32
 # Coordinates that a candidate changes, in the mean [Eriksson2019]_; and those that
 # half of them change at most, to leave a middle that is best in most coordinates.
 NUM_CHANGED, FEW_CHANGED = 20, 4
@@ -58,10 +62,9 @@ class Region:
     is_turned: bool = False
 
     def turned(self) -> "Region":
-        """The region that goes on with axes of its own where this one would end."""
-        return replace(
-            self, length=TURNED_LENGTH, successes=0, failures=0, is_turned=True
-        )
+        """The region with axes of its own, and of a length from which it may grow."""
+        length = max(self.length, TURNED_LENGTH)
+        return replace(self, length=length, successes=0, failures=0, is_turned=True)
 
     def after(self, num: int, *, is_success: bool, tolerance: int) -> "Region":
         """The region after a round of feedback.
@@ -90,19 +93,24 @@ def fail_tolerance(dim: int, batch_size: int) -> int:
     return batch_size * math.ceil(max(4 / batch_size, dim / batch_size))
 
 
-def is_better(new: Tensor, before: Tensor) -> bool:
+def is_better(new: Tensor, before: Tensor, *, is_turned: bool = False) -> bool:
     """Whether one of `k` values is better than all of `n` by more than a margin.
 
-    The margin moves with the unit of the values, and not with what is added to them. It
-    gets smaller as a run gets near to its optimum, and is not zero there. Values of
-    minus infinity do not count.
+    The margin moves with the unit of the values, and not with what is added to them.
+    The last digits of an optimum are no success, since the next run may find a better
+    one. In a turned region they are: it may follow a valley, where no batch gains a
+    thousandth of what the first points were worse by. There the margin gets smaller as
+    a run gets near to its optimum, and is not zero. Values of minus infinity do not
+    count.
     """
     new, before = new[new > -torch.inf], before[before > -torch.inf]
     if not len(new) or not len(before):
         return len(new) > 0
-    best, good = before.max(), before.sort(descending=True).values[:BEST]
-    margin = MARGIN * (best - good.median())
-    margin = margin + MARGIN_OF_ALL * (best - before.median())
+    best, lead = before.max(), before.max() - before.median()
+    margin = MARGIN * lead
+    if is_turned:
+        good = before.sort(descending=True).values[:BEST]
+        margin = MARGIN * (best - good.median()) + MARGIN_OF_ALL * lead
     return bool(new.max() > best + margin)
 
 

@@ -30,7 +30,6 @@ from botorch_sparse.strategies.data.run_record import (
 )
 from botorch_sparse.strategies.trust_region.trust_region import (
     MARGIN,
-    TURNING_LENGTH,
     Region,
     is_better,
 )
@@ -128,7 +127,7 @@ class Regions:
             num_before: How many were learned before.
             tolerance: Evaluations without success after which a region is halved.
             judge: What middles and successes go by.
-            may_turn: Whether a region that gets small is turned first, once.
+            may_turn: Whether a region that is too small is turned first, once.
         """
         regions, last = list[Region](), max(region.run for region in self.regions)
         standing, taken = None, set[int | None]()
@@ -141,8 +140,7 @@ class Regions:
                 after = self._after(region, standing, is_own, taken, tolerance)
             if shares(record):
                 taken.add(after.center)
-            may_turn_now = may_turn and not after.is_turned
-            if may_turn_now and after.length < TURNING_LENGTH:
+            if after.length < self.smallest and may_turn and not after.is_turned:
                 after = after.turned()
             elif after.length < self.smallest:
                 last += 1

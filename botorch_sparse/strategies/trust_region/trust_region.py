@@ -23,10 +23,9 @@ MARGIN = 1e-3
 # In a turned region it is this part, and a thousandth of the lead on the median of the
 # best values, so many of them.
 MARGIN_OF_ALL, BEST = 1e-5, 100
-# Length below which a region is turned where it may be, and at least that of one that
-# has just been turned: a small one, below `SMALL_LENGTH` of `local_surrogate.py`, since
-# others have no axes.
-TURNING_LENGTH, TURNED_LENGTH = 0.5**7, INITIAL_LENGTH / 32
+# The least length of a region that has just been turned: a small one, below
+# `SMALL_LENGTH` of `local_surrogate.py`, since others have no axes.
+TURNED_LENGTH = INITIAL_LENGTH / 32
 # Coordinates that a candidate changes, in the mean [Eriksson2019]_; and those that
 # half of them change at most, to leave a middle that is best in most coordinates.
 NUM_CHANGED, FEW_CHANGED = 20, 4

@@ -9,11 +9,13 @@ from typing import Any
 
 import gpytorch
 import torch
+from botorch.acquisition import qLogExpectedImprovement
 from botorch.exceptions import ModelFittingError
 from botorch.fit import fit_gpytorch_mll
 from botorch.generation import MaxPosteriorSampling
 from botorch.models import SingleTaskGP, SingleTaskVariationalGP
 from botorch.models.gpytorch import GPyTorchModel
+from botorch.optim import optimize_acqf
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from botorch.utils.sampling import manual_seed
 from gpytorch.constraints import Interval
@@ -23,7 +25,9 @@ from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
+from benchmarks.spherical_linear import spherical_linear_gp
 from botorch_sparse.acquisition import FixedBeta
+from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.strategies import BBKB, RandomSearch, Strategy, TrustRegionBBKB
 
 BATCH_SIZE = 20
@@ -266,6 +270,75 @@ def variational_gp(X: Tensor, Y: Tensor) -> GPyTorchModel:
     return model.eval()
 
 
+def by_log_ei(
+    model: Callable[[Tensor, Tensor], GPyTorchModel],
+) -> Callable[[Run], None]:
+    """Expected improvement of a model of all points.
+
+    The points of a batch are searched one after the other by `optimize_acqf`, with the
+    settings of Doumont et al. (arXiv:2512.00170), whose batches have one point.
+
+    Args:
+        model: From points of the unit cube and values to a model that is not fitted.
+    """
+    options = {
+        "sample_around_best": True,
+        "sample_around_best_sigma": 0.1,
+        "maxiter": 300,
+        "batch_limit": 64,
+    }
+
+    def run(run: Run) -> None:
+        low, high = run.bounds
+        cube = torch.stack([torch.zeros_like(low), torch.ones_like(low)])
+        sobol = SobolEngine(len(low), scramble=True, seed=run.seed)
+        X = sobol.draw(2 * len(low), dtype=torch.float64)
+        with manual_seed(run.seed):
+            Y = -run.evaluate(low + (high - low) * X)
+            while not run.is_over:
+                fitted = model(X, Y.unsqueeze(-1))
+                mll = ExactMarginalLogLikelihood(fitted.likelihood, fitted)
+                with gpytorch.settings.max_cholesky_size(float("inf")):
+                    with suppress(ModelFittingError):
+                        fit_gpytorch_mll(mll)
+                    x, _ = optimize_acqf(
+                        qLogExpectedImprovement(fitted.eval(), Y.max()),
+                        bounds=cube,
+                        q=min(BATCH_SIZE, run.total - len(Y)),
+                        num_restarts=4,
+                        raw_samples=512,
+                        retry_on_optimization_warning=False,
+                        sequential=True,
+                        options=options,
+                    )
+                Y = torch.cat([Y, -run.evaluate(low + (high - low) * x)])
+                X = torch.cat([X, x])
+
+    return run
+
+
+def by_turbo_enn(run: Run) -> None:
+    """TuRBO with a model of nearest neighbours (Sweet and Jadhav, arXiv:2506.12818).
+
+    As its package has it, with whole batches of first points: it takes no batch of
+    another size. `pip install --no-deps ennbo==0.1.9 faiss-cpu`: later versions need a
+    compiler, and it asks for an older NumPy than it needs.
+    """
+    import numpy as np
+    from enn import create_optimizer
+    from enn.turbo.config import turbo_enn_config
+
+    num_initial = BATCH_SIZE * math.ceil(2 * run.bounds.shape[-1] / BATCH_SIZE)
+    search = create_optimizer(
+        bounds=run.bounds.mT.numpy(),
+        config=turbo_enn_config(num_init=num_initial),
+        rng=np.random.default_rng(run.seed),
+    )
+    while not run.is_over:
+        X = search.ask(BATCH_SIZE)
+        search.tell(X, -run.evaluate(torch.from_numpy(X)).numpy())
+
+
 def bbkb(**given: Any) -> Strategy:
     """The strategy for boxes with a regret bound."""
     return BBKB(**given, radius=FixedBeta(4.0), batch_size=BATCH_SIZE)
@@ -303,4 +376,8 @@ METHODS: dict[str, Callable[[Run], None]] = {
     "svgp-region": by_turbo(variational_gp),
     "cma-es": by_cma,
     "tpe": by_tpe,
+    "log-ei": by_log_ei(SingleTaskGP),
+    "log-ei-sparse": by_log_ei(SparseSingleTaskGP),
+    "log-ei-spherical": by_log_ei(spherical_linear_gp),
+    "turbo-enn": by_turbo_enn,
 }

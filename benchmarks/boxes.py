@@ -1,4 +1,4 @@
-"""Ten thousand evaluations on a box: ours, TuRBO, CMA-ES, TPE and random search.
+"""Ten thousand evaluations on a box: ours, CMA-ES, TPE, random search, TuRBO, log EI.
 
 And a thousand with binary features and categories: ours, TPE and random search.
 
@@ -6,7 +6,8 @@ Each run is kept in a JSON file as soon as it is over. Seconds are CPU seconds o
 method, without the objective; `--limit` breaks a run off after so many. All problems
 are minimized. Of the swimmer's noisy returns the best is the luckiest; other noise is
 left out of the values that are noted. `pip install -e ".[bench,boxes]"` has the peers
-and the simulator; those that are not installed are left out.
+and the simulator; those that are not installed are left out. For `turbo-enn` add
+`pip install --no-deps ennbo==0.1.9 faiss-cpu`.
 
     python -m benchmarks.boxes --store FILE.json --problems ackley20 --total 2000
     python -m benchmarks.boxes --report benchmarks/results/boxes.json.gz
@@ -30,7 +31,12 @@ from benchmarks.store import Store
 DISCRETE = ("ackley-binary", "pest-control", "labs50")
 AT = (200, 500, 1000, 2000, 5000, 10000)
 # Packages that a problem or a method needs.
-NEEDS = {"cma-es": "cma", "tpe": "optuna", "swimmer16": "mujoco"}
+NEEDS = {
+    "cma-es": "cma",
+    "tpe": "optuna",
+    "turbo-enn": "enn",
+    "swimmer16": "mujoco",
+}
 
 
 def execute(
@@ -145,8 +151,10 @@ def plot(
     store: Store, names: list[str], methods: list[str], seeds: int, path: Path
 ) -> None:
     """Median best value against evaluations and against CPU seconds, full runs."""
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
+    colors = colormaps["tab20"]
     whole = max(PROBLEMS[name].total for name in names)
     names = with_runs(store, names, methods, whole, seeds)
     figure = Figure(figsize=(2.6 * len(names), 5.2), layout="constrained")
@@ -164,7 +172,7 @@ def plot(
                 for key in ("best", "seconds")
             )
             above = [max(value - low, 1e-6) for value in best]
-            style = {"color": f"C{methods.index(method)}", "linewidth": 1.2}
+            style = {"color": colors(methods.index(method)), "linewidth": 1.2}
             (shown[method],) = column[0].loglog(at, above, **style)
             column[1].loglog(seconds, above, **style)
         column[0].set(title=name, xlabel="evaluations")

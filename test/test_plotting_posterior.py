@@ -111,7 +111,6 @@ def test_a_sparse_model_shows_its_inducing_points(double):
     assert torch.equal(found["inducing points"][0], S[:, 0].cpu())
 
 
-@pytest.mark.one_in(2)
 def test_a_model_of_a_subset_shows_all_data_and_what_is_in_it(double):
     bounds = torch.tensor([[0.0], [2.0]], **double)
     made = GSSBO(

@@ -92,7 +92,6 @@ def test_private_names_are_imported_in_one_file():
     assert elsewhere == [], "move these imports to botorch_sparse/private_names.py"
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("owner", "name"), OWNED)
 def test_inherited_names_are_where_they_are_said_to_be(owner, name):
     library, (module, _, kind) = owner.partition(".")[0], owner.rpartition(".")
@@ -104,7 +103,6 @@ def test_inherited_names_are_where_they_are_said_to_be(owner, name):
     )
 
 
-@pytest.mark.slow
 def test_names_shared_with_classes_of_libraries_are_listed():
     """What our classes override, assign or read of bases that are not ours."""
     pytest.importorskip("ax.api")

@@ -41,7 +41,6 @@ def test_the_readme():
     assert names["model"].num_inducing < 1500 and names["candidate"].shape == (1, 2)
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.filterwarnings("ignore:1 of 5.. observations are taken to be outliers")
 @pytest.mark.parametrize("page", PAGES)
 def test_the_pages(page):

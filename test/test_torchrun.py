@@ -60,7 +60,6 @@ def test_a_rank_dies_and_the_run_goes_on_with_others(data, tmp_path, capsys):
     assert Path(parts).read_text() == Path(whole).read_text()
 
 
-@pytest.mark.slow
 def test_ranks_with_other_arguments_are_refused(data, tmp_path):
     seeds = "import os, sys; from botorch_sparse import __main__ as command; "
     seeds += "command.main([*sys.argv[1:], '--seed', os.environ['RANK']])"

@@ -272,7 +272,6 @@ def switches(make_client: Any, num: int, **options: Any) -> Client:
     return make_client(trust_region_generation_strategy(4, seed=0), parameters)
 
 
-@pytest.mark.slow
 def test_arms_that_are_out_or_failed_are_no_candidates(make_client):
     """Of 64 arms, where the best ones fail and each result comes four trials late."""
     client, asked, late = switches(make_client, 6), [], []
@@ -459,7 +458,7 @@ def test_predictions(make_client, monkeypatch):
     others = [client._experiment.trials[trial].arm.parameters for trial in range(16)]
     predicted = [each["f"][0] for each in client.predict(others)]
     residual = [value - mean for value, mean in zip(values, predicted, strict=True)]
-    assert statistics.fmean(each**2 for each in residual) < unit**2
+    assert statistics.fmean(each**2 for each in residual) < unit**2 / 4
     assert adapter.generator._surrogate is not None
     assert len(cross_validate(adapter)) == 16
     client.get_best_parameterization()

@@ -152,7 +152,6 @@ def test_unique_choices_are_those_of_ever_fewer(
     assert len(batch.X) == num and not len(left)
 
 
-@pytest.mark.one_in(2)
 def test_choices_are_embedded_once(
     double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,7 +235,6 @@ def test_box(tkwargs: dict[str, Any]) -> None:
         ucb.set_X_pending(None)
 
 
-@pytest.mark.one_in(2)
 def test_seed_and_state(double: dict[str, Any]) -> None:
     """The same batch under a seed, whatever the global generator; all is restored."""
     model, box = continuous(**double), torch.tensor(BOX, **double)
@@ -262,7 +260,6 @@ def test_seed_and_state(double: dict[str, Any]) -> None:
     assert torch.equal(ucb.X_pending, pending) and not len(rule.X_batch)
 
 
-@pytest.mark.one_in(2)
 def test_constraints(double: dict[str, Any]) -> None:
     model, box = continuous(**double), torch.tensor(BOX, **double)
     ucb, rule = BatchUpperConfidenceBound(model, BETA), LocalRatioBound(model)

@@ -182,7 +182,6 @@ with place, joined_ranks(sys.argv[2]) as joined:
 """
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("device, size", DEVICE_WORLDS)
 def test_tensors_of_a_device_travel(device: str, size: int) -> None:
     """By NCCL from GPU to GPU, and through the host where nothing else is."""

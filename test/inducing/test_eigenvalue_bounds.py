@@ -169,7 +169,6 @@ def test_sampled_bound_where_single_rows_matter(size):
         assert abs(sum(estimates) / repeats - 1.0) < 0.125
 
 
-@pytest.mark.one_in(2)
 def test_streamed_products_are_those_of_the_matrix(double):
     n = DENSE_SIZE + 1
     X, index = clustered(n, **double), torch.arange(5)

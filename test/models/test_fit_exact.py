@@ -164,7 +164,6 @@ def test_modules_with_history(double):
     fit(model, optimizer_kwargs=SHORT)
 
 
-@pytest.mark.slow
 def test_when(double, monkeypatch):
     """By default, where the model draws points and knows what belongs to its rows."""
     calls: list[int] = []
@@ -194,7 +193,6 @@ def test_when(double, monkeypatch):
     assert not exact_fit.is_divisible(student, {})
 
 
-@pytest.mark.slow
 def test_all_rows_of_few_are_fitted_exactly(double):
     """To the optimum of BoTorch's exact fit, and what predicts as it does."""
     X, Y = rough(510, **double)

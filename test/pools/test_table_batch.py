@@ -284,7 +284,6 @@ def test_few_candidates_are_looked_at(
     assert 0 < sum(looked_at) < 0.5 * 60 * len(problem.X)
 
 
-@pytest.mark.one_in(2)
 def test_blocks_look_at_few(
     double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

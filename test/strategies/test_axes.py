@@ -14,7 +14,11 @@ from torch import Tensor
 from botorch_sparse.strategies import Constraint, Objective, TrustRegionBBKB
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
-from botorch_sparse.strategies.trust_region import Region, local_surrogate
+from botorch_sparse.strategies.trust_region import (
+    Region,
+    local_surrogate,
+    trust_region,
+)
 from botorch_sparse.strategies.trust_region.axes import (
     SKEWED,
     Frame,
@@ -289,6 +293,37 @@ def test_axes_go_with_fits() -> None:
     made.tell(X[4:], ridge(X[4:]))
     made.ask(1)
     assert made.surrogate.axes is not axes
+
+
+def test_a_region_that_turns_may_grow() -> None:
+    """It is 1/40 long at least, and one that is longer stays as it is."""
+    for length, expected in ((1 / 32, 1 / 32), (2**-8, 1 / 40)):
+        made = small(length=length)
+        (region,) = made.surrogate._turned(made.record).regions
+        assert region.is_turned and region.length == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_small_gains_are_successes_of_turned_regions(
+    is_turned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_surrogate, "SKEWED", torch.inf)
+    monkeypatch.setattr(trust_region, "BEST", 2)
+    made = small()
+    region = replace(made.regions[0], is_turned=is_turned)
+    runs = replace(made.surrogate.runs, regions=(region,))
+    made.surrogate = replace(made.surrogate, runs=runs)
+    batch = made.ask()
+    values = made.record.Y[:, 0].sort(descending=True).values
+    lead = values[0] - values.median()
+    gain = 2e-3 * (values[0] - values[1]) + 2e-5 * lead
+    assert gain < 0.9e-3 * lead
+    made.tell(batch, (values[0] + gain).expand(len(batch)))
+    made.ask()
+    (region,) = made.regions
+    assert region.is_turned == is_turned
+    assert region.successes == int(is_turned)
+    assert region.length == (1 / 32 if is_turned else 1 / 64)
 
 
 def test_a_large_region_keeps_its_features() -> None:

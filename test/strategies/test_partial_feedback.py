@@ -339,7 +339,6 @@ FEEDBACK: dict[str, Any] = {
 }
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("what", FEEDBACK)
 @pytest.mark.parametrize("by", ["batch", "ids", "points"])
 def test_bad_feedback_records_nothing(what: str, by: str) -> None:

@@ -373,7 +373,6 @@ def test_the_model_of_a_box_is_the_autoregressive_one() -> None:
         close(*grads, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.slow
 def test_paths_on_a_box_have_the_moments_of_its_posterior() -> None:
     """Each of 40 means and variances by 2,000 paths, within five standard errors."""
     strategy, *_ = boxed()

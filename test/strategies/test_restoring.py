@@ -41,7 +41,7 @@ def made(options: dict[str, object]) -> TrustRegionBBKB:
     return TrustRegionBBKB(bounds=BOUNDS, batch_size=5, seed=0, **options)
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", CASES)
 def test_it_stands_where_the_other_does(case):
     """At each batch of a run, and after its results: regions, fits and predictions."""

@@ -195,7 +195,6 @@ def finish(strategy: Strategy) -> None:
         strategy.tell(batch, measure(batch.X))
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("is_box", [False, True], ids=["table", "box"])
 def test_resume_goes_on_to_the_same_bits(is_box: bool) -> None:
     options: dict[str, Any] = {}

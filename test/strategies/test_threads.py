@@ -44,7 +44,7 @@ CASES |= {name: SEVERAL[name][:2] for name in SEVERAL if "inferred" not in name}
 TABLES = [name for name in CASES if name.startswith("table")]
 
 
-@pytest.mark.one_in(15)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", CASES)
 def test_no_evaluation_is_lost_or_of_another_point(name: str) -> None:
     """Eight threads ask, tell, withdraw, fail and look, each at its own pace."""

@@ -91,7 +91,7 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Executor | None]:
             yield client.get_executor()
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(2)
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_what_hangs_is_left_out(executor: Executor | None, tmp_path: Path) -> None:
     """All else has results, also after a resume, and no process is left."""
@@ -168,7 +168,6 @@ def test_evaluations_differ_by_their_noise(processes: Executor, library: str) ->
     assert len(set(history.values.tolist())) == 6
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("form", ["crash", "error", "own error"])
 def test_what_a_process_raises(form: str) -> None:
     """It arrives, or else its text does; the trial stays pending, as ever."""

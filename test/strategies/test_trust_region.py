@@ -69,7 +69,8 @@ def test_what_is_better() -> None:
     for scale, offset in ((1.0, 0.0), (1e3, 5.0), (1e-3, -1e3)):
         known = scale * before + offset
         new = scale * torch.tensor([[2.002], [2.0005]], dtype=F64) + offset
-        assert is_better(new[0], known) and not is_better(new[1], known)
+        assert is_better(new[0], known, is_turned=False)
+        assert not is_better(new[1], known, is_turned=False)
     # A lead of 1e-3 on the median of the best hundred, and of 1 on that of all: 1.1e-5
     # are a success of a turned region.
     known = torch.cat([torch.zeros(150), torch.linspace(0.998, 1.0, 100)]).double()
@@ -80,10 +81,12 @@ def test_what_is_better() -> None:
         (1.0e-5, False, False),
     ):
         new = torch.tensor([1.0 + gain], dtype=F64)
-        assert is_better(new, known) == of_features
+        assert is_better(new, known, is_turned=False) == of_features
         assert is_better(new, known, is_turned=True) == of_turned
     none = torch.full((2,), -torch.inf, dtype=F64)
-    assert is_better(before, none) and not is_better(none, before)
+    for is_turned in (False, True):
+        assert is_better(before, none, is_turned=is_turned)
+        assert not is_better(none, before, is_turned=is_turned)
 
 
 @pytest.mark.parametrize("kernel", [RBFKernel, MaternKernel])
@@ -508,7 +511,6 @@ def test_a_fit_near_an_optimum(tmp_path: Path) -> None:
     assert torch.equal(again.ask().X, made.ask().X)
 
 
-@pytest.mark.slow
 def test_a_region_that_ends_begins_anew() -> None:
     """With points from all of the box, and a posterior of these alone."""
     made = REGIONS["regions"](covar_module=make_kernel(), lam=1e-4)

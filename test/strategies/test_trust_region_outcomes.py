@@ -303,7 +303,6 @@ def test_what_the_order_does_not_know_does_not_count() -> None:
     assert strategy.regions[0].successes == 1
 
 
-@pytest.mark.slow
 def test_regions_that_share_points_draw_none_of_their_own() -> None:
     """The first ones are for all, and one that ends begins anew around its middle."""
     strategy = build(TWO, num_regions=2, batch_size=12, **KNOWN)
@@ -477,7 +476,7 @@ def test_finds_a_feasible_optimum(seed: int) -> None:
     assert best.value > float(Y[is_feasible, 0].max()) + 2.0
 
 
-@pytest.mark.slow
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_finds_a_front(seed: int) -> None:
     """Of which random search has half the volume."""

@@ -189,7 +189,6 @@ REFUSED: list[tuple[Table | None, Table | None, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("pool", "results", "options", "message"), REFUSED)
 def test_a_bad_call_is_refused_in_one_line(
     lab: Laboratory,
@@ -273,7 +272,6 @@ PROPOSED: list[tuple[Table, Table | None, str, str | int]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("pool", "results", "options", "expected"), PROPOSED)
 def test_rows_that_are_neither_measured_nor_failed_are_proposed(
     lab: Laboratory,

@@ -101,7 +101,6 @@ def workbook(path: Path, table: list[list[Any]], **formats: str) -> Path:
     return path
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("value", "number_format", "text"), SHOWN)
 def test_cells_are_read_as_they_are_shown(
     tmp_path: Path, value: object, number_format: str, text: str

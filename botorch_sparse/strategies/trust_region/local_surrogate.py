@@ -194,8 +194,9 @@ class LocalSurrogate:
     def _turned(self, record: RunRecord) -> Self:
         """The same with axes for what is known, if its region is small.
 
-        That is around the middle before the present reports. A region that has just
-        been turned in place of its end gets its axes at the next fit.
+        That is around the middle before the present reports. A region that this turns
+        may get longer; one that was turned in place of its end gets its axes here, at
+        the next fit.
         """
         (region,) = self.regions
         if region.center is None or self.reach == 1.0:

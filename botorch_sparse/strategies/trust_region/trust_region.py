@@ -17,12 +17,10 @@ from botorch_sparse.strategies.data.box import Box, LinearConstraint
 # In sides of the box; the first two are from [Eriksson2019]_, which ends at 2^-7.
 INITIAL_LENGTH, LARGEST_LENGTH, SMALLEST_LENGTH = 0.8, 1.6, 0.5**12
 SUCCESSES = 3  # in a row, after which a region doubles
-# By how much a success beats the best value: this part of its lead on the median of
-# all.
-MARGIN = 1e-3
-# In a turned region it is this part, and a thousandth of the lead on the median of the
-# best values, so many of them.
-MARGIN_OF_ALL, BEST = 1e-5, 100
+# By how much a success beats the best value: `MARGIN` of its lead on the median of all.
+# Of a region that was turned it is `MARGIN` of its lead on the median of the `BEST`
+# best ones, and `MARGIN_OF_ALL` of that on all.
+MARGIN, MARGIN_OF_ALL, BEST = 1e-3, 1e-5, 100
 # The least length of a region that has just been turned: a small one, below
 # `SMALL_LENGTH` of `local_surrogate.py`, since others have no axes.
 TURNED_LENGTH = INITIAL_LENGTH / 32
@@ -92,15 +90,15 @@ def fail_tolerance(dim: int, batch_size: int) -> int:
     return batch_size * math.ceil(max(4 / batch_size, dim / batch_size))
 
 
-def is_better(new: Tensor, before: Tensor, *, is_turned: bool = False) -> bool:
+def is_better(new: Tensor, before: Tensor, *, is_turned: bool) -> bool:
     """Whether one of `k` values is better than all of `n` by more than a margin.
 
     The margin moves with the unit of the values, and not with what is added to them.
     The last digits of an optimum are no success, since the next run may find a better
-    one. In a turned region they are: it may follow a valley, where no batch gains a
-    thousandth of what the first points were worse by. There the margin gets smaller as
-    a run gets near to its optimum, and is not zero. Values of minus infinity do not
-    count.
+    one. Those of a region that was turned are, also once it has grown: it may follow a
+    valley, where no batch gains a thousandth of what the first points were worse by.
+    Its margin gets smaller as a run gets near to its optimum, and is not zero. Values
+    of minus infinity do not count.
     """
     new, before = new[new > -torch.inf], before[before > -torch.inf]
     if not len(new) or not len(before):

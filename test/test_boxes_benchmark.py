@@ -1,0 +1,91 @@
+"""Peers of the benchmark on boxes."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from benchmarks import box_methods
+from benchmarks.box_methods import METHODS, Run
+from benchmarks.spherical_linear import SphericalLinearKernel, spherical_linear_gp
+
+F64 = torch.float64
+BOUNDS = torch.tensor([[-1.0, 0.0], [3.0, 2.0]], dtype=F64)
+
+
+def bowl(X: Tensor) -> Tensor:
+    return (X - torch.tensor([0.5, 0.6]).to(X)).square().sum(-1)
+
+
+def test_the_kernel_is_that_of_the_paper() -> None:
+    """Products on the unit sphere, onto which the pole projects a plane."""
+    kernel = SphericalLinearKernel(3).double()
+    kernel.lengthscale = torch.tensor([0.4, 1.0, 2.5], dtype=F64)
+    kernel.initialize(raw_linear=torch.tensor([0.7]), raw_radius=torch.tensor([-0.4]))
+    linear, part = (1 / (1 + math.exp(-raw)) for raw in (0.7, -0.4))
+    X = np.random.default_rng(0).uniform(size=(7, 3))
+    scale = np.array([0.4, 1.0, 2.5])
+    corner = sum((0.5 / each) ** 2 for each in scale)
+    points = []
+    for x in X:
+        z = (x - 0.5) / scale / math.sqrt(part * corner)
+        # The line from the north pole through (z, 0) meets the sphere here.
+        step = 2 / (1 + z @ z)
+        points.append([*(step * z), 1 - step])
+    on_sphere = np.array(points)
+    assert np.allclose((on_sphere**2).sum(-1), 1.0)
+    expected = (1 - linear) + linear * on_sphere @ on_sphere.T
+    inputs = torch.from_numpy(X)
+    with torch.no_grad():
+        found = kernel(inputs).to_dense()
+        assert np.allclose(found, expected)
+        assert np.allclose(kernel(inputs[:2], inputs).to_dense(), expected[:2])
+        assert np.allclose(kernel(inputs, diag=True), expected.diagonal())
+
+
+def test_its_model_begins_at_the_modes_of_its_priors() -> None:
+    X = torch.rand(9, 4, dtype=F64)
+    model = spherical_linear_gp(X, X[:, :1])
+    lengthscale = model.covar_module.lengthscale
+    assert torch.allclose(lengthscale, torch.tensor(math.exp(2**0.5 - 3)).to(X))
+    assert float(model.likelihood.noise.detach()) == pytest.approx(math.exp(-5))
+
+
+# Samples of five points by a kernel of rank four.
+@pytest.mark.filterwarnings("ignore:A not p.d., added jitter")
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param("log-ei", marks=pytest.mark.slow),
+        pytest.param("log-ei-sparse", marks=pytest.mark.slow),
+        "log-ei-spherical",
+    ],
+)
+def test_expected_improvement(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of four, in the box, the last of them near the minimum."""
+    monkeypatch.setattr(box_methods, "BATCH_SIZE", 4)
+    asked = list[Tensor]()
+
+    def f(X: Tensor) -> Tensor:
+        asked.append(X)
+        return bowl(X)
+
+    run = Run(f, BOUNDS, total=15, seed=0)
+    METHODS[method](run)
+    assert [len(X) for X in asked] == [4, 4, 4, 3]
+    assert len(run.values) == len(run.seconds) == 15
+    X = torch.cat(asked)
+    assert bool(((X >= BOUNDS[0]) & (X <= BOUNDS[1])).all())
+    assert min(run.values) < 0.01  # of random points one run in twenty
+
+
+def test_nearest_neighbours() -> None:
+    """A number of features and of evaluations that are no whole batches."""
+    pytest.importorskip("enn")
+    bounds = BOUNDS.repeat(1, 8)
+    run = Run(lambda X: X.square().sum(-1), bounds, total=210, seed=0)
+    METHODS["turbo-enn"](run)
+    assert len(run.values) == 220
+    assert max(run.values[-20:]) < min(run.values[:40])

@@ -15,7 +15,7 @@ NUMERICAL := $(addprefix test/,linear_operators kernels posteriors inducing acqu
 	learning limits prior_fitting radii repeats sbpe sbpe_box sbpe_certificate \
 	sbpe_inferred sbpe_regression strategies tables_without_kernel thompson unique \
 	units unknown_hyperparameters)
-# In CI one kind has an eighth of the tests; `test-all` runs all of them in each.
+# In CI an eighth of the tests in one arithmetic; `test-all` runs all in each.
 ARITHMETIC := default,COMPATIBLE,Nehalem,2,1/8
 WHOLE_ARITHMETIC := default,COMPATIBLE,Nehalem,1,1/1 avx2,AVX2,Haswell,2,1/1 \
 	avx2,SSE4_2,Sandybridge,1,1/1

@@ -1,8 +1,8 @@
 """The spherical linear kernel of Doumont et al. (arXiv:2512.00170), a peer on boxes.
 
 Inputs are mapped to the unit sphere, and the kernel is linear there, of rank `d + 2`.
-The authors make use of the rank, O(n d^2); here matrices are dense, O(n^3), so that the
-seconds of a fit are those of any kernel. GPyTorch's main branch has it, and no release.
+A fit by the authors' code is O(n d^2). Here matrices are dense, O(n^3), and the seconds
+of a run are not the paper's. GPyTorch has it in its main branch, and in no release.
 """
 
 import math
@@ -15,15 +15,15 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
-# Of lengthscales: as the dimension-scaled prior of BoTorch, and not scaled.
+# Of lengthscales: BoTorch's dimension-scaled prior, at dimension one.
 PRIOR_LOC, PRIOR_SCALE, LEAST_LENGTHSCALE = math.sqrt(2.0), math.sqrt(3.0), 0.025
 
 
 class SphericalLinearKernel(Kernel):
     r"""Linear in the inverse stereographic projection of scaled inputs.
 
-    With :math:`z_j = (x_j - 1/2) / (a \ell_j)` and a radius `a` that is a part of what
-    takes the corners of the cube to norm one,
+    With :math:`z_j = (x_j - 1/2) / (a \ell_j)`, where :math:`a^2` is a part, which is
+    learned, of :math:`\sum_j (2 \ell_j)^{-2}`, the square of a corner's norm,
 
     .. math:: k(x, x') = b_0 + b_1 \phi(z)^\top \phi(z'), \quad
         \phi(z) = \frac{(2 z, \|z\|^2 - 1)}{1 + \|z\|^2}, \quad b_0 + b_1 = 1.

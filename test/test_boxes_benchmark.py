@@ -53,7 +53,7 @@ def test_its_model_begins_at_the_modes_of_its_priors() -> None:
     assert float(model.likelihood.noise.detach()) == pytest.approx(math.exp(-5))
 
 
-# Samples of five points by a kernel of rank four.
+# Samples of points by a kernel of rank four.
 @pytest.mark.filterwarnings("ignore:A not p.d., added jitter")
 @pytest.mark.parametrize(
     "method",
@@ -64,7 +64,7 @@ def test_its_model_begins_at_the_modes_of_its_priors() -> None:
     ],
 )
 def test_expected_improvement(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches of four, in the box, the last of them near the minimum."""
+    """Batches of four, in the box; a point of one is near the minimum."""
     monkeypatch.setattr(box_methods, "BATCH_SIZE", 4)
     asked = list[Tensor]()
 
@@ -82,7 +82,7 @@ def test_expected_improvement(method: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_nearest_neighbours() -> None:
-    """A number of features and of evaluations that are no whole batches."""
+    """Neither first points nor evaluations are a number of whole batches."""
     pytest.importorskip("enn")
     bounds = BOUNDS.repeat(1, 8)
     run = Run(lambda X: X.square().sum(-1), bounds, total=210, seed=0)

@@ -54,7 +54,7 @@ def test_each_seed_draws_one_measurement_of_a_row() -> None:
     assert set(which) == {0.0, 1.0}
 
 
-@pytest.mark.one_in(12)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     "method",
     [

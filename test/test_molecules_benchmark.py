@@ -62,7 +62,7 @@ def test_each_method_repeats_its_seed(method, monkeypatch):
     assert first["of"] == ROWS and len(first["seconds"]) == len(first["at"]) == 1
 
 
-@pytest.mark.one_in(20)
+@pytest.mark.one_in(18)
 @pytest.mark.parametrize("options", [{"is_packed": True}, {"blocks": 2}])
 @pytest.mark.parametrize("method", METHODS)
 def test_bits_and_several_molecules_are_taken(method, options, monkeypatch):
@@ -83,7 +83,7 @@ def test_peers_begin_with_the_same_rows(monkeypatch):
     assert starts == [starts[0]] * len(starts)
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("method", ["exact-logei", "forest-ucb", "network"])
 def test_a_peer_finds_more_than_chance(method, monkeypatch):
     """Of three times the best nine rows, 15 in the mean; 22 in 0.2% of all cases."""

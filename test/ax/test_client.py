@@ -125,7 +125,7 @@ def test_analyses_and_predictions(make_client, attach, evaluate, fast):
     assert np.isfinite(mean) and sem > 0
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(4)
 @NO_THRESHOLDS
 @pytest.mark.parametrize(
     ("objective", "constraints"), [("f, -g", ["h <= 3.0"]), ("f", ["h <= 3.0"])]

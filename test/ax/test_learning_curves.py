@@ -64,7 +64,7 @@ def trained_client(make_client: Any, fast: dict[str, Any], name: str, **options:
     return client, strategy
 
 
-@pytest.mark.one_in(10)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("candidates", [None, TABLE], ids=["box", "table"])
 def test_the_next_trials(name, candidates, make_client, fast, tmp_path):

@@ -62,7 +62,7 @@ def told(client: Client, attach: Any, num: int = 14) -> Client:
     return client
 
 
-@pytest.mark.one_in(15)
+@pytest.mark.one_in(12)
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("name", ["sparse", "table", "thompson"])
 def test_saved_and_loaded_with_pending_trials(

@@ -333,7 +333,7 @@ def test_sizes(double: dict[str, Any]) -> None:
         refused(match, optimize_adaptive_batch, ucb, rule, **kwargs)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("step", [1, 2], ids=["exact", "nystrom"])
 def test_one_scalar_a_step_visits_the_host(step: int, double: dict[str, Any]) -> None:
     """The sum bound until it crosses, then the maximum of the local one."""

@@ -362,7 +362,7 @@ def test_one_method_writes_the_rows_that_it_chose(
     assert len(chosen) == len(set(chosen)) == 12 and max(chosen) < 81
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("method", ["thompson", "bbkb"])
 def test_a_run_goes_on_from_its_checkpoint(npy_file: Path, method: str) -> None:
     """The same rows as those of a run that was not interrupted."""

@@ -32,7 +32,7 @@ def objective(X: Tensor) -> Tensor:
     return -((X - 3.0) / 5.0).square().sum(-1, keepdim=True)
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("name", "q"), [("ucb", 1), ("qlogei", 2), ("qlognei", 2), ("qlognei_no_root", 2)]
 )

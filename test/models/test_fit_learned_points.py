@@ -152,7 +152,7 @@ class TestPart:
         bounds = [dense_bound(m, m.inducing_points) for m in (model, alone)]
         close(bounds[0], bounds[1], rtol=0.0, atol=1.0)
 
-    @pytest.mark.one_in(10)
+    @pytest.mark.one_in(4)
     @pytest.mark.parametrize("case", ["outputs", "batch", "noise", "transform"])
     def test_all_kinds_of_models(self, case, double, monkeypatch):
         """Points and hyperparameters are those of the part, the data those of all."""

@@ -82,7 +82,7 @@ def test_objective_and_gradients(
     )
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("batch", "num_outputs"), [((), 2), ((2,), 1), ((2,), 2)])
 def test_fit_is_one_for_each_output(batch, num_outputs, double):
     """The fit of all outputs together is that of each, as a model of its own."""

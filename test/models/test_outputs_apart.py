@@ -27,7 +27,7 @@ def data(**tkwargs: Any) -> tuple[Tensor, Tensor]:
     return X.to(**tkwargs), Y.to(**tkwargs)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("batch_shape", [(), (2,)])
 def test_as_models_of_their_own(batch_shape, double):
     """Each output has the hyperparameters that its own model has."""

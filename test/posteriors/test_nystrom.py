@@ -331,7 +331,7 @@ def test_nothing_of_size_n_by_n(double):
     assert max(shape.numel() for shape in kernel.shapes) <= 64 * 6
 
 
-@pytest.mark.one_in(10)
+@pytest.mark.one_in(4)
 @sweep("name", ["rbf", "matern52", "sum", "polynomial"], ["matern52"])
 def test_gradients(name, double):
     """Through Z, the inducing points, the data and every hyperparameter."""

@@ -58,7 +58,7 @@ def count_learning(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return lengths
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", BATCHED)
 def test_asking_one_by_one_ends_where_the_batch_does(name: str) -> None:
     """The threshold is one for all calls, whatever is told between them."""

@@ -189,7 +189,7 @@ def test_fits_see_few_points_with_all_their_evaluations(monkeypatch: Any) -> Non
 
 
 # BoTorch hands all options to SciPy, those of its sampler too.
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(4)
 @pytest.mark.filterwarnings("ignore:Unknown solver options")
 @pytest.mark.parametrize(
     "name", ["bbkb-global-local", "bbkb-inferred", "thompson", "random"]

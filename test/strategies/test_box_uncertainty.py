@@ -43,7 +43,7 @@ def objective(X: Tensor) -> Tensor:
     return (3 * X).sin().sum(-1)
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("strategy", [BBKB, BKB, GPUCB, GPBUCB])
 def test_first_batch_is_algorithm_three(strategy: Any) -> None:
     """Each point is the most uncertain one, and the last one leaves the width.

@@ -43,7 +43,7 @@ def test_a_box_is_its_own() -> None:
     assert torch.equal(strategy.box.bounds, BOUNDS)
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("bounds", [None, BOUNDS], ids=["table", "box"])
 @pytest.mark.parametrize("is_exact", [False, True], ids=["nystrom", "exact"])
 def test_strategies_are_their_parts(bounds: Tensor | None, is_exact: bool) -> None:

@@ -160,7 +160,7 @@ def test_order_of_a_batchs_end(case: str) -> None:
 
 
 # A constant that the data decide on takes a few evaluations to learn.
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("mean_module, most", [(MEANS[0], 0.1), (None, 0.125)])
 @pytest.mark.parametrize("termination", ["global", "global-local"])
 def test_finds_the_best_of_300(

@@ -27,7 +27,7 @@ def build(cls: Any, bounds: torch.Tensor | None, rule: Any) -> Any:
     return cls(X, kernel, 1.0, rule=rule, radius=radius, seed=0, **options)
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("cls", [BBKB, GPBUCB])
 @pytest.mark.parametrize("bounds", [None, BOUNDS], ids=["table", "box"])
 def test_a_rule_of_ones_own(

@@ -157,7 +157,7 @@ def test_a_strategy_goes_on_in_a_collapsed_region(
     assert bool(strategy.region.contains(last).all())
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("exploration", ["variance", "random"])
 def test_points_are_inside_and_the_region_shrinks(exploration: Any) -> None:
     strategy = SBPE(

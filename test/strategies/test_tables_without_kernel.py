@@ -167,7 +167,7 @@ def test_more_points_than_inducing_points() -> None:
     np.testing.assert_allclose(sd.numpy(), deviation, rtol=1e-5, atol=1e-7 * SCALE)
 
 
-@pytest.mark.one_in(10)
+@pytest.mark.one_in(6)
 @all_strategies
 def test_units_of_the_inputs_do_not_matter(name: str) -> None:
     """Powers of two, and shifts without rounding: the same rows, to the bit."""
@@ -209,7 +209,7 @@ def test_a_table_of_one_point() -> None:
     refused("all the same, or a single one", BBKB, X)
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", ["bbkb", "gpucb", "thompson", "box"])
 def test_fits_are_on_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """When data grew by a fifth; between fits the hyperparameters stay."""

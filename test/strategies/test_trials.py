@@ -251,7 +251,7 @@ def test_a_round_that_fails(name: str) -> None:
     assert strategy.history.rounds[0].num_evaluations == len(batch) - 1
 
 
-@pytest.mark.one_in(10)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     "domain, name",
     [

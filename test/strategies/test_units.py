@@ -174,7 +174,7 @@ def test_feedback_that_fits_well_enough(factor: float) -> None:
     assert announced(TABLE["bbkb-global"](), factor, 30) == []
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["bbkb", "gpucb", "thompson"])
 def test_an_inferred_scale_is_not_announced(name: str) -> None:
     strategy = INFERRED[name](refit=RefitSchedule(every=25))

@@ -138,7 +138,7 @@ def test_kernel_and_lam_stay() -> None:
     assert kernel.lengthscale.item() == make_kernel(0.5).lengthscale.item()
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("cls", [BKB, GPUCB])
 def test_the_kernel_changes_seldom(cls: type) -> None:
     """Once for each of the four steps until 120, not for each of the evaluations."""

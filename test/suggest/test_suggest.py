@@ -377,7 +377,7 @@ def test_the_first_batch_covers_the_table_and_keeps_the_users_text(
     assert sorted(p.name for p in lab.folder.iterdir()) == ["next.csv", "pool.csv"]
 
 
-@pytest.mark.one_in(9)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("has_state", [True, False])
 @pytest.mark.parametrize("key", ["id", None])
 @pytest.mark.parametrize("seed", range(2))

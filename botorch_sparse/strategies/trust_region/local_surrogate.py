@@ -194,9 +194,9 @@ class LocalSurrogate:
     def _turned(self, record: RunRecord) -> Self:
         """The same with axes for what is known, if its region is small.
 
-        That is around the middle before the present reports. A region that this turns
-        may get longer; one that was turned in place of its end gets its axes here, at
-        the next fit.
+        The axes are of the middle before the present reports. A region that is turned
+        here may get longer. One that was turned in place of its end has its axes from
+        the next fit on.
         """
         (region,) = self.regions
         if region.center is None or self.reach == 1.0:

@@ -281,7 +281,7 @@ class Standing:
     def is_success(self, is_own: Tensor, *, is_turned: bool) -> bool:
         """Whether what a run brought to the round is better than all before it.
 
-        By the margin of a region that was turned, or of another one.
+        By how much is decided by `is_turned`; see `is_better`.
         """
         own = torch.isin(self.point, self.record.point[is_own])
         is_new = self.is_ranked & ~self.was_ranked & own

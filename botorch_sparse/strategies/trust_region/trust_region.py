@@ -17,9 +17,9 @@ from botorch_sparse.strategies.data.box import Box, LinearConstraint
 # In sides of the box; the first two are from [Eriksson2019]_, which ends at 2^-7.
 INITIAL_LENGTH, LARGEST_LENGTH, SMALLEST_LENGTH = 0.8, 1.6, 0.5**12
 SUCCESSES = 3  # in a row, after which a region doubles
-# By how much a success beats the best value: `MARGIN` of its lead on the median of all.
-# Of a region that was turned it is `MARGIN` of its lead on the median of the `BEST`
-# best ones, and `MARGIN_OF_ALL` of that on all.
+# A success beats the best value by `MARGIN` of its lead on the median of all values. In
+# a region that was turned by less: by `MARGIN` of its lead on the median of the `BEST`
+# best values, plus `MARGIN_OF_ALL` of its lead on the median of all.
 MARGIN, MARGIN_OF_ALL, BEST = 1e-3, 1e-5, 100
 # The least length of a region that has just been turned: a small one, below
 # `SMALL_LENGTH` of `local_surrogate.py`, since others have no axes.
@@ -47,7 +47,8 @@ class Region:
         successes: Rounds of feedback in a row that brought a better value.
         failures: Evaluations since the last of them.
         center: Number of the point in its middle; None before feedback.
-        is_turned: Whether its sides are along axes of its own while it is small.
+        is_turned: Whether its sides are along axes of its own while it is small, and
+            smaller gains are a success; see `is_better`.
     """
 
     run: int
@@ -95,15 +96,15 @@ def is_better(new: Tensor, before: Tensor, *, is_turned: bool) -> bool:
 
     The margin moves with the unit of the values, and not with what is added to them.
     The last digits of an optimum are no success, since the next run may find a better
-    one. Those of a region that was turned are, also once it has grown: it may follow a
-    valley, where no batch gains a thousandth of what the first points were worse by.
-    Its margin gets smaller as a run gets near to its optimum, and is not zero. Values
-    of minus infinity do not count.
+    one. A region that was turned may follow a valley, where no batch gains a thousandth
+    of what the first points were worse by. So its margin gets smaller as the run gets
+    near to its optimum, and is not zero there. Values of minus infinity do not count.
     """
     new, before = new[new > -torch.inf], before[before > -torch.inf]
     if not len(new) or not len(before):
         return len(new) > 0
-    best, lead = before.max(), before.max() - before.median()
+    best = before.max()
+    lead = best - before.median()
     margin = MARGIN * lead
     if is_turned:
         good = before.sort(descending=True).values[:BEST]

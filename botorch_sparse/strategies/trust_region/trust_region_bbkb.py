@@ -106,8 +106,8 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     the eigenvectors of a quadratic model of the nearest points, with lengths that fall
     with the root of the curvature. It is turned where that makes its sides 1.4 times as
     long, and before it ends. Its kernel, candidates and maxima are then in these
-    coordinates, and smaller gains are a success. Features stay the axes of
-    several regions and outcomes, with constraints, discrete or fixed features, above 43
+    coordinates, and smaller gains are a success. Features stay the axes of several
+    regions and outcomes, with constraints, discrete or fixed features, above 43
     features, with a kernel that is given, and where noise is large. See
     `botorch_sparse.strategies.trust_region.axes`.
 

@@ -6,6 +6,7 @@ posterior is small, so it is built and evaluated in float64 whatever the data ar
 """
 
 import copy
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -47,6 +48,13 @@ def is_thread_safe(*modules: Module) -> bool:
 def compares_counts(kernel: Kernel) -> bool:
     """Whether a kernel compares whole numbers exactly, of bytes as well."""
     return type(unscaled(kernel)) is TanimotoKernel
+
+
+def count_covariance(kernel: Kernel, similarities: Sequence[Tensor]) -> Tensor:
+    """What such a kernel makes of the similarities of each of its blocks, `n x n2`."""
+    if isinstance(kernel, TanimotoKernel):
+        return kernel.product(similarities)
+    return count_covariance(kernel.base_kernel, similarities) * kernel.outputscale
 
 
 def unscaled(module: Module) -> Module:

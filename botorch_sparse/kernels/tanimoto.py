@@ -102,18 +102,28 @@ class TanimotoKernel(Kernel):
         self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any
     ) -> Tensor:
         """The kernel matrix, or its diagonal."""
+        parts = zip(self.split(x1), self.split(x2), strict=True)
+        return self.product([similarity(a, b, diag=diag) for a, b in parts], diag=diag)
+
+    def split(self, x: Tensor) -> tuple[Tensor, ...]:
+        """The blocks of `... x n x d` points."""
         if self.blocks is None:
-            return similarity(x1, x2, diag=diag)
-        if sum(self.blocks) != x1.shape[-1]:
+            return (x,)
+        if sum(self.blocks) != x.shape[-1]:
             raise InputDataError(
-                f"Got inputs of {x1.shape[-1]} columns for blocks={self.blocks}, which "
+                f"Got inputs of {x.shape[-1]} columns for blocks={self.blocks}, which "
                 f"have {sum(self.blocks)}; need as many."
             )
-        product = torch.ones((), dtype=x1.dtype, device=x1.device)
-        parts = zip(x1.split(self.blocks, -1), x2.split(self.blocks, -1), strict=True)
-        for j, (a, b) in enumerate(parts):
+        return x.split(self.blocks, -1)
+
+    def product(self, similarities: Sequence[Tensor], *, diag: bool = False) -> Tensor:
+        """The kernel from the similarities of each block."""
+        if self.blocks is None:
+            return similarities[0]
+        product = torch.ones_like(similarities[0])
+        for j, T in enumerate(similarities):
             w = self.weight[..., j].reshape(*self.batch_shape, *(1,) * (2 - diag))
-            product = product * (1 - w + w * similarity(a, b, diag=diag))
+            product = product * (1 - w + w * T)
         return product
 
 
@@ -180,11 +190,14 @@ def _similarity(x1: Tensor, x2: Tensor, diag: bool) -> Tensor:
     total1, total2 = (_total(x).to(dtype) for x in (x1, x2))
     if diag:
         both = torch.minimum(x1, x2).sum(-1).to(dtype)
-        either = total1 + total2 - both
-    else:
-        total = total1.unsqueeze(-1) + total2.unsqueeze(-2)
-        both = _sums_of_minima(x1, x2, total)
-        either = total - both
+        return _shares(both, total1 + total2)
+    total = total1.unsqueeze(-1) + total2.unsqueeze(-2)
+    return _shares(_sums_of_minima(x1, x2, total), total)
+
+
+def _shares(both: Tensor, total: Tensor) -> Tensor:
+    """Similarities from what points have in common, and what each has, added up."""
+    either = total - both
     is_empty = either == 0
     if not is_empty.any():
         return both / either
@@ -208,9 +221,9 @@ def _sums_of_minima(x1: Tensor, x2: Tensor, total: Tensor) -> Tensor:
     if most is not None:  # higher counts have no equal on the other side
         x1, x2 = (_as_bytes(x, most) for x in (x1, x2))
     if _is_table(x2) and x1.dim() == 2:
-        return _sums_over_entries(x2, x1.to(exact)).mT.to(total)
+        return Entries.of(x2).sums_of_minima(x1.to(exact)).mT.to(total)
     if _is_table(x1) and x2.dim() == 2:
-        return _sums_over_entries(x1, x2.to(exact)).to(total)
+        return Entries.of(x1).sums_of_minima(x2.to(exact)).to(total)
     if most is None:
         return (total - torch.cdist(x1.to(total), x2.to(total), p=1.0)) / 2
     both = torch.zeros((), dtype=torch.float32, device=total.device)
@@ -231,6 +244,78 @@ def _sums_in_common(x1: Tensor, x2: Tensor) -> Tensor:
     return _total(torch.minimum(a.unsqueeze(-2), b.unsqueeze(-3)))
 
 
+class Entries(NamedTuple):
+    """The entries of `n x d` rows of bytes, of which few are not zero.
+
+    Each pair of a column and a count that occurs has a line. For fingerprints, of whose
+    columns a few in a hundred have an entry, sums over these take about as long as one
+    product of matrices (`benchmarks/bits.py`), where counts would need one for each
+    level.
+    """
+
+    line: Tensor  # of each entry, row after row
+    start: Tensor  # of each row, its first entry
+    column: Tensor  # of each line
+    count: Tensor  # of each line
+
+    @classmethod
+    def of(cls, rows: Tensor) -> "Entries":
+        """Those of rows. Cost: O(n d)."""
+        entries, d = rows.numpy(), rows.shape[1]
+        is_there = entries != 0
+        place = np.flatnonzero(is_there)
+        code = place % d * BYTE_VALUES + entries.ravel()[place]
+        occurs = np.zeros(d * BYTE_VALUES, dtype=bool)
+        occurs[code] = True
+        known = np.flatnonzero(occurs)
+        line = np.empty(d * BYTE_VALUES, dtype=np.int32)
+        line[known] = np.arange(len(known), dtype=np.int32)
+        size = np.count_nonzero(is_there, axis=1)
+        start = (np.cumsum(size) - size).astype(np.int32)
+        found = line[code], start, known // BYTE_VALUES, known % BYTE_VALUES
+        return cls(*(torch.from_numpy(each) for each in found))
+
+    def sums_of_minima(self, points: Tensor) -> Tensor:
+        """Sums of the smaller entries of each row and `n' x d` points, `n x n'`."""
+        lines = points.mT.contiguous().index_select(0, self.column)
+        lines = torch.minimum(lines, self.count.to(points).unsqueeze(-1))
+        return torch.nn.functional.embedding_bag(
+            self.line, lines, self.start, mode="sum"
+        )
+
+
+class DistinctRows(NamedTuple):
+    """Rows of bytes on the host, each once, for similarities with many points."""
+
+    rows: Tensor  # `u x d`, uint8
+    number: Tensor  # of each of `n` rows, which of these it is
+    total: Tensor  # sums of their entries, `u`
+    entries: Entries | None  # None where many are not zero
+
+    @classmethod
+    def of(cls, rows: Tensor) -> "DistinctRows":
+        """Those of `n x d` rows. Cost: O(n d)."""
+        rows = rows.contiguous()
+        whole = rows.numpy().view(np.dtype((np.void, rows.shape[1]))).ravel()
+        _, first, number = np.unique(whole, return_index=True, return_inverse=True)
+        distinct = rows[torch.from_numpy(first)]
+        return cls(
+            distinct,
+            torch.from_numpy(number),
+            _total(distinct),
+            Entries.of(distinct) if _is_table(distinct) else None,
+        )
+
+    def similarity(self, points: Tensor) -> Tensor:
+        """Tanimoto similarities with `k x d` points, `u x k`, float64; no gradients."""
+        if self.entries is None or min(len(self.rows), len(points)) <= FEW_POINTS:
+            return similarity(self.rows, points)
+        is_small = _largest_level(points, points) is not None
+        exact = points.to(torch.float32 if is_small else torch.float64)
+        both = self.entries.sums_of_minima(exact).double()
+        return _shares(both, self.total.unsqueeze(-1) + _total(points).double())
+
+
 def _as_bytes(x: Tensor, most: int) -> Tensor:
     """Whole numbers as bytes, those above `most` as this."""
     if x.dtype == torch.uint8:
@@ -243,34 +328,6 @@ def _is_table(x: Tensor) -> bool:
     if x.dtype != torch.uint8 or not x.is_cpu or x.dim() != 2:
         return False
     return int(np.count_nonzero(x.numpy())) <= DENSE * x.numel()
-
-
-def _sums_over_entries(rows: Tensor, points: Tensor) -> Tensor:
-    """The same of rows with few entries, `n x n'`: their sums over those alone.
-
-    For fingerprints, of whose columns a few in a hundred have an entry, these take
-    about as long as one product of matrices (`benchmarks/bits.py`), where counts would
-    need one for each level. Each pair of a column and a count that occurs has a line
-    with the smaller of the count and the entry of each point.
-    """
-    entries, d = rows.numpy(), rows.shape[1]
-    is_there = entries != 0
-    place = np.flatnonzero(is_there)
-    code = place % d * BYTE_VALUES + entries.ravel()[place]
-    occurs = np.zeros(d * BYTE_VALUES, dtype=bool)
-    occurs[code] = True
-    known = np.flatnonzero(occurs)
-    line = np.empty(d * BYTE_VALUES, dtype=np.int32)
-    line[known] = np.arange(len(known), dtype=np.int32)
-    counts = torch.from_numpy(known % BYTE_VALUES).to(points)
-    columns = torch.from_numpy(known // BYTE_VALUES)
-    lines = points.mT.contiguous().index_select(0, columns)
-    lines = torch.minimum(lines, counts.unsqueeze(-1))
-    size = np.count_nonzero(is_there, axis=1)
-    start = (np.cumsum(size) - size).astype(np.int32)
-    return torch.nn.functional.embedding_bag(
-        torch.from_numpy(line[code]), lines, torch.from_numpy(start), mode="sum"
-    )
 
 
 def _at_least(x: Tensor, level: int) -> Tensor:

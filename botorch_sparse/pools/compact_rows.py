@@ -8,6 +8,7 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,11 +19,19 @@ from gpytorch.means import ConstantMean, Mean, ZeroMean
 from torch import Tensor
 
 from botorch_sparse.argument_checks import check_whole
-from botorch_sparse.kernels.kernel_matrices import compares_counts
+from botorch_sparse.kernels.kernel_matrices import (
+    compares_counts,
+    count_covariance,
+    dense_covariance,
+    unscaled,
+)
+from botorch_sparse.kernels.tanimoto import DistinctRows, similarity
 
 BITS = 8
 # Entries that are looked at in one go.
 CHUNK_ENTRIES = 2**24
+# Entries of a table whose different rows are kept.
+MOST_DISTINCT = 2**26
 # Whole numbers from 0 on that a byte holds.
 LARGEST = 255
 
@@ -149,6 +158,22 @@ class CompactRows:
         """The same rows elsewhere."""
         return replace(self, stored=self.stored.to(device))
 
+    def distinct(self, blocks: tuple[int, ...] | None) -> list[DistinctRows] | None:
+        """The different rows of each block of columns, found once.
+
+        Rows on an accelerator, and more than `MOST_DISTINCT` entries, have none.
+        """
+        if not self.is_cpu or len(self) * self.num_columns > MOST_DISTINCT:
+            return None
+        if blocks not in self._distinct:
+            parts = self.entries(slice(None)).split(blocks or self.num_columns, dim=-1)
+            self._distinct[blocks] = [DistinctRows.of(part) for part in parts]
+        return self._distinct[blocks]
+
+    @cached_property
+    def _distinct(self) -> dict[tuple[int, ...] | None, list[DistinctRows]]:
+        return {}
+
     def part(self, rows: slice) -> "CompactRows":
         """Some rows, as compact; those of a file are not read."""
         return replace(self, stored=self.stored[rows])
@@ -255,6 +280,31 @@ def _in_chunks(fn: Callable[[Tensor], Tensor], X: Rows) -> Tensor:
     size = max(1, CHUNK_ENTRIES // X.shape[1])
     parts = [fn(X[start : start + size]) for start in range(0, len(X), size)]
     return torch.cat(parts)
+
+
+def kernel_with(
+    kernel: Kernel, X: Rows, rows: Tensor | slice, points: Tensor
+) -> Tensor:
+    """`k(x, x')` of rows with `k x d` points, `q x k`."""
+    blocks = distinct_blocks(kernel, X)
+    if blocks is None:
+        return dense_covariance(kernel, kernel_rows(kernel, X, rows), points)
+    similarities = list[Tensor]()
+    for block, x in zip(blocks, unscaled(kernel).split(points), strict=True):
+        number = block.number[rows]
+        if len(block.rows) <= len(number):
+            similarities.append(block.similarity(x).index_select(0, number))
+        else:
+            similarities.append(similarity(block.rows[number], x))
+    return count_covariance(kernel, similarities)
+
+
+def distinct_blocks(kernel: Kernel, X: Rows) -> list[DistinctRows] | None:
+    """The different rows of each block of a kernel of counts; see `CompactRows`."""
+    if not (isinstance(X, CompactRows) and compares_counts(kernel)):
+        return None
+    is_whole = kernel.active_dims is None and not kernel.batch_shape
+    return X.distinct(unscaled(kernel).blocks) if is_whole else None
 
 
 def kernel_rows(kernel: Kernel, X: Rows, rows: Tensor | slice) -> Tensor:

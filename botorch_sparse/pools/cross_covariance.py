@@ -25,7 +25,12 @@ from torch import Tensor
 
 from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.kernels.kernel_matrices import compares_counts, is_thread_safe
-from botorch_sparse.pools.compact_rows import Rows, kernel_rows
+from botorch_sparse.pools.compact_rows import (
+    Rows,
+    distinct_blocks,
+    kernel_rows,
+    kernel_with,
+)
 from botorch_sparse.pools.embedding import TILE, Embedding, padded, size_of
 from botorch_sparse.pools.shard import RANK_TILE
 from botorch_sparse.posteriors.threads import (
@@ -185,6 +190,8 @@ def group_size(covar_module: Kernel) -> int:
 def kernel_columns(covar_module: Kernel, X: Rows, points: Tensor) -> Tensor:
     """Covariances of a group of points (`k x d`) with a table, `k x A`."""
     k, num = len(points), len(X)
+    if distinct_blocks(covar_module, X) is not None:
+        return kernel_with(covar_module, X, slice(None), points).mT
     points = torch.cat([points, points[-1:].expand(-k % POINTS, -1)])
     columns = X.new_empty(len(points), padded(num, RANK_TILE))
     most = COLUMN_ENTRIES // (RANK_TILE * X.shape[1])

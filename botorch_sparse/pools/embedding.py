@@ -17,6 +17,7 @@ them. So a product has one thread, and threads take whole batches of tiles.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.pseudo_data import pseudo_data, whitening_matrix
+from botorch_sparse.posteriors.threads import one_thread
 
 # Columns of a tile, and what numbers of rows are padded to: below eight rows and at a
 # single column libraries take other paths, whose bits depend on the number of threads.
@@ -50,7 +52,6 @@ class Embedding:
     """The factor `F` in blocks, bordered by the row of the mean."""
 
     posterior: NystromPosterior
-    whitening: Tensor  # the matrix that turns `k_S(x)` into `w(x)`, `m x m`
     factor: Tensor  # `F`, `m x m`
     observations: Tensor  # `z`, the whitened pseudo-observations, `m`
     blocks: list[Block]  # of `F` and the mean's row, padded by the identity
@@ -63,7 +64,13 @@ class Embedding:
         If not `is_awaited`, all of it may be NaN; see `pseudo_data`.
         """
         F, z = pseudo_data(posterior, is_awaited=is_awaited)
-        return cls(posterior, whitening_matrix(posterior), F, z, _blocks(F, z))
+        return cls(posterior, F, z, _blocks(F, z))
+
+    @cached_property
+    def whitening(self) -> Tensor:
+        """The matrix that turns `k_S(x)` into `w(x)`, `m x m`. Cost: O(m^3), once."""
+        with one_thread():
+            return whitening_matrix(self.posterior)
 
     @property
     def num_rows(self) -> int:

@@ -6,10 +6,12 @@ References:
 
 import torch
 from botorch.exceptions import InputDataError
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.argument_checks import check_number, check_whole
 from botorch_sparse.batching.rules import Rule
+from botorch_sparse.kernels.kernel_matrices import compares_counts
 from botorch_sparse.pools.branch_and_bound import (
     Bounds,
     CandidateMoments,
@@ -232,18 +234,16 @@ class NystromPool:
     def _updated_here(
         self, posterior: NystromPosterior, prior: Moments
     ) -> CandidateMoments:
-        m, num = posterior.num_inducing, self.shard.num_rows
+        m = posterior.num_inducing
         embedding = Embedding.of(posterior)
         fits = m > 0 and self.fits_in_memory(m)
-        is_large = self.screens and m > 0 and num * m >= SCREENED
-        # Bounds take a pass over all columns, also those that were computed in vain.
-        likely = self.X[:0] if is_large else self.X[self._promising]
+        is_large = self._is_large(m)
         cross = CrossCovariance(
             self.X,
             embedding,
             self._columns if fits else None,
-            likely,
-            self.max_memory // 2 // (num * self.X.element_size()),
+            self._likely(m),
+            self._capacity,
             self.max_memory // 4,
         )
         limits = None
@@ -252,6 +252,48 @@ class NystromPool:
             limits = Bounds.of(embedding, order, largest)
             limits = limits if limits.is_sharp else None
         return CandidateMoments(embedding, cross, prior, limits)
+
+    def _is_large(self, num_inducing: int) -> bool:
+        """Whether only promising candidates are embedded."""
+        size = self.shard.num_rows * num_inducing
+        return self.screens and num_inducing > 0 and size >= SCREENED
+
+    def _likely(self, num_inducing: int) -> Tensor:
+        """Rows whose kernel columns are computed in advance.
+
+        None of many candidates: bounds take a pass over all columns, also over those
+        that were computed in vain.
+        """
+        is_large = self._is_large(num_inducing)
+        return self.X[:0] if is_large else self.X[self._promising]
+
+    @property
+    def _capacity(self) -> int:
+        """The most kernel columns that are kept."""
+        return self.max_memory // 2 // (self.shard.num_rows * self.X.element_size())
+
+    def kept_covariance(
+        self, covar_module: Kernel, points: Tensor, rows: Tensor
+    ) -> Tensor | None:
+        """`k(x, x')` of `m` points with `n` rows by the kernel's columns, `m x n`.
+
+        None where these are not kept, or depend on the table by their rounding.
+
+        Args:
+            covar_module: The kernel of the next posterior.
+            points: `m x d` rows, the next inducing points.
+            rows: Numbers of rows of the whole table, on the host.
+        """
+        is_whole = self.X.is_cpu and self.shard.ranks.size == 1
+        if not (is_whole and compares_counts(covar_module)):
+            return None
+        if not self.fits_in_memory(len(points)):
+            return None
+        with one_thread():
+            slots = self._columns.find(
+                covar_module, self.X, points, self._capacity, self._likely(len(points))
+            )
+            return self._columns.at(slots, rows)
 
     def _ordered(self, cross: CrossCovariance) -> Tensor:
         """The inducing points, those that explain much of the candidates first."""
@@ -362,6 +404,20 @@ class NystromPool:
     def cross_covariance(self, index: Tensor | slice) -> Tensor:
         """`k_S(x)` of some candidates, `m x k`; looked up, or computed if streamed."""
         return self._embedded().cross_covariance(index)
+
+    @torch.no_grad()
+    def explained_weights(self, K: Tensor) -> Tensor:
+        r"""Weights of `k_S(x)` in what the data explain of covariances with points.
+
+        .. math:: \mathrm{cov}(x, x') = k(x, x') - k_S(x)^\top (F F^\top)^{-1} k_S(x')
+
+        with the factor of `Embedding`; the last two as `m x k` matrices are the weights.
+
+        Args:
+            K: `k_S(x')` of `k` points, `m x k`.
+        """
+        F = self._embedded().embedding.factor
+        return torch.cholesky_solve(K, F)
 
     @property
     def whitening(self) -> Tensor:

@@ -80,17 +80,19 @@ def posterior_of_chosen(
     *,
     mean_module: Mean | None = None,
     chunk_size: int | None = None,
+    covariance: Tensor | None = None,
 ) -> NystromPosterior:
     """`NystromPosterior.from_data` for inducing points among the data, `m` rows of `X`.
 
     The columns of `k_S(X)` at the inducing points are `K_SS`. The host waits for an
     accelerator for the factor of that alone. GPyTorch compares inputs of one shape with
     one another, which the host would wait for: there is one column more, of the first
-    point once again. Without a `mean_module` the data decide on a constant. Cost: O(n
-    m^2) time and O(n m) memory.
+    point once again. Without a `mean_module` the data decide on a constant. Where `k_S(X)`
+    is known it is the `covariance`, `m x n`. Cost: O(n m^2) time and O(n m) memory.
     """
-    S = X[chosen]
-    K = dense_covariance(covar_module, S, torch.cat([X, X[:1]]))[:, :-1]
+    S, K = X[chosen], covariance
+    if K is None:
+        K = dense_covariance(covar_module, S, torch.cat([X, X[:1]]))[:, :-1]
     K_SS = K[:, chosen]
     K_SS.diagonal().copy_(k_diag)  # between equal points it is rounded otherwise
     factor, is_regular = plain_factor(K_SS)

@@ -77,13 +77,13 @@ from botorch_sparse.argument_checks import check_keywords, check_whole
 from botorch_sparse.inducing import PosteriorVarianceSampler
 from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.pools import NystromPool
-from botorch_sparse.pools.compact_rows import kernel_rows
+from botorch_sparse.pools.compact_rows import kernel_rows, kernel_with
 from botorch_sparse.posteriors.features import solve_rows
-from botorch_sparse.posteriors.joint_covariance import Embedded
 from botorch_sparse.private_names import log_ei_helper
 from botorch_sparse.strategies.data.domain import FEWEST_INITIAL, Domain
 from botorch_sparse.strategies.data.outcomes import Constraint
 from botorch_sparse.strategies.data.preference import Preference
+from botorch_sparse.strategies.data.run_record import RunRecord
 from botorch_sparse.strategies.model_strategy import (
     ModelOptions,
     ModelStrategy,
@@ -220,12 +220,10 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
         parts = [
             None if view.posterior is None else _DrawnOutcome(view) for view in views
         ]
-        different = record.different
-        mean, _ = self.surrogate.predict(record.points(different), record)
-        means = mean.double().reshape(len(different), -1).cpu()
-        is_known = torch.tensor([part is not None for part in parts])
-        means = means.where(is_known, torch.nan)
-        return _GrowingBatch(Preference.of(record), parts, means, len(record))
+        unknown = torch.full((len(record.different),), torch.nan, dtype=torch.double)
+        means = [unknown if part is None else part.means(record) for part in parts]
+        measured = torch.stack(means, dim=-1)
+        return _GrowingBatch(Preference.of(record), parts, measured, len(record))
 
     @override
     def _config(self) -> dict[str, Any]:
@@ -402,10 +400,12 @@ def _best_row(score: Tensor, start: Tensor, batch: _GrowingBatch) -> int:
 
 
 class _Point(NamedTuple):
-    """A point, and its covariances with the inducing points."""
+    """A point, and what is known of it without any draws."""
 
-    x: Tensor  # `1 x d`
-    K_S: Tensor  # `m x 1`
+    x: Tensor  # `1 x d`, as the kernel takes it
+    K_S: Tensor  # covariances with the inducing points, `m x 1`
+    mean: Tensor  # 1
+    variance: Tensor  # 1
 
 
 class _DrawnOutcome:
@@ -433,7 +433,7 @@ class _DrawnOutcome:
         self._mean, self._variance = mean, variance
         self._jitter = LEAST_SHARE * float(variance.max())
         self._points = list[Tensor]()  # 1 x d each
-        self._weights = list[Tensor]()  # m x 1 each, see `draw`
+        self._explained = list[Tensor]()  # m x 1 each, see `draw`
         self._factor = variance.new_empty(0, 0)  # R
         self._z = variance.new_empty(1, 0)  # draws x points
 
@@ -444,6 +444,18 @@ class _DrawnOutcome:
         """
         low = self._mean - 6.0 * self._variance.clamp_min(0.0).sqrt()
         return self._view.prior.scale * float(low.min())
+
+    def means(self, record: RunRecord) -> Tensor:
+        """Means at the different points of a record, in units of `Y`; no draws count.
+
+        Those of rows are known.
+        """
+        points, num = record.different, len(self._mean)
+        means, beside = self._mean[points.clamp_max(num - 1)], points >= num
+        if beside.any():
+            x = self._view.source.inputs(record.points(points[beside]))
+            means[beside] = self._posterior.mean(x).double().cpu()
+        return self._view.prior.scale * means
 
     def given_draws(self, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
         """Means in each draw and standard deviations, in units of `Y`.
@@ -457,8 +469,10 @@ class _DrawnOutcome:
         """
         mean, variance = self._mean[rows], self._variance[rows]
         if self._points:
-            x, K_S = self._of_rows(rows)
-            u = solve_rows(self._factor, self._covariances(x, K_S).cpu())
+            pool, points = self._view.pool, torch.cat(self._points)
+            prior = kernel_with(self._posterior.covar_module, pool.X, rows, points)
+            K_S = pool.cross_covariance(rows)
+            u = solve_rows(self._factor, self._covariances(prior, K_S))
             mean = mean + self._z @ u.mT
             variance = variance - u.square().sum(-1)
         scale, sd = self._view.prior.scale, variance.clamp_min(LEAST_VARIANCE).sqrt()
@@ -466,25 +480,20 @@ class _DrawnOutcome:
 
     def of_row(self, row: int) -> _Point:
         """A row as a point."""
-        return self._of_rows(torch.tensor([row]))
+        rows, pool = torch.tensor([row]), self._view.pool
+        x = kernel_rows(self._posterior.covar_module, pool.X, rows)
+        K_S = pool.cross_covariance(rows)
+        return _Point(x, K_S, self._mean[rows], self._variance[rows])
 
     def of_point(self, x: Tensor) -> _Point:
         """A point as the kernel takes it."""
         x = self._view.source.inputs(x.to(self._view.pool.X.device))
-        return _Point(x, self._posterior.covariance_with_inducing(x))
-
-    def _of_rows(self, rows: Tensor | slice) -> _Point:
-        """Some rows, `q x d`, and `m x q`."""
-        pool = self._view.pool
-        x = kernel_rows(self._posterior.covar_module, pool.X, rows)
-        return _Point(x, pool.cross_covariance(rows))
+        mean, variance = self._posterior.moments(x)
+        K_S = self._posterior.covariance_with_inducing(x)
+        return _Point(x, K_S, mean.double().cpu(), variance.double().cpu())
 
     def draw(self, point: _Point, z: Tensor) -> Tensor:
-        r"""Values at one more point. Cost: O(m^2 + j m) with `j` points.
-
-        The weights of `k_S(x)` in the covariance with a point are
-        :math:`L^{-\top} (L_B^{-\top} w_j - \phi_j)`. `NystromPosterior.covariance`
-        solves for all rows instead, at O(A m^2).
+        """Values at one more point. Cost: O(m^2 + j m) with `j` points.
 
         Args:
             point: The point.
@@ -493,33 +502,30 @@ class _DrawnOutcome:
         Returns:
             `S` values in units of `Y`.
         """
-        known = self._posterior
-        phi = known.features_from_covariance(point.K_S)
-        embedded = Embedded(point.x, phi, known.whiten(phi))
-        mean, variance = (each.double().cpu() for each in known.moments_of(embedded))
-        share = solve_rows(self._factor, self._covariances(*point).cpu())
+        prior = self._kernel_with_points(point.x)
+        share = solve_rows(self._factor, self._covariances(prior, point.K_S))
         # Also of a point that rounding makes the others explain.
-        pivot = (variance - share.square().sum(-1)).clamp_min(0.0) + self._jitter
+        pivot = (point.variance - share.square().sum(-1)).clamp_min(0.0) + self._jitter
         above = torch.cat(
             [self._factor, self._factor.new_zeros(share.shape[-1], 1)], -1
         )
         below = torch.cat([share, pivot.sqrt().unsqueeze(-1)], -1)
         self._factor = torch.cat([above, below])
         self._z = torch.cat([self._z.expand(len(z), -1), z.unsqueeze(-1)], -1)
-        inner = torch.linalg.solve_triangular(
-            known.chol_inner.mT, embedded.w.mT, upper=True
-        )
-        weights = torch.linalg.solve_triangular(
-            known.chol_inducing.mT, inner - phi.mT, upper=True
-        )
-        self._weights.append(weights)
+        self._explained.append(self._view.pool.explained_weights(point.K_S))
         self._points.append(point.x)
-        return self._view.prior.scale * (mean + self._z @ below.squeeze(0))
+        return self._view.prior.scale * (point.mean + self._z @ below.squeeze(0))
 
-    def _covariances(self, x: Tensor, K_S: Tensor) -> Tensor:
-        """Posterior covariances of `q x d` points with those before, `q x j`."""
+    def _kernel_with_points(self, x: Tensor) -> Tensor:
+        """Prior covariances of `q x d` points with those before, `q x j`."""
         if not self._points:
             return self._variance.new_empty(len(x), 0)
-        points, weights = torch.cat(self._points), torch.cat(self._weights, dim=-1)
-        prior = dense_covariance(self._posterior.covar_module, x, points)
-        return (prior + K_S.mT @ weights).double()
+        points = torch.cat(self._points)
+        return dense_covariance(self._posterior.covar_module, x, points)
+
+    def _covariances(self, prior: Tensor, K_S: Tensor) -> Tensor:
+        """Posterior covariances, `q x j`, from the prior's and `m x q` ones."""
+        if not self._points:
+            return prior
+        explained = K_S.mT @ torch.cat(self._explained, dim=-1)
+        return (prior - explained).double().cpu()

@@ -276,18 +276,18 @@ class NystromTablePosterior(TablePosterior):
         return with_kernel(posterior, self.prior.covar_module)
 
     def _posterior_here(self, data: FoldedEvaluations) -> NystromPosterior:
-        """The same on this rank, by one evaluation of the kernel where that fits.
-
-        Kernel columns of the pool would not do: their bits depend on the table's size.
-        """
+        """The same on this rank, by one evaluation of the kernel where that fits."""
         prior = self.prior
         size = None if self.pool.on_device else CHUNK_SIZE
         X = self.source.inputs(data.X)
         S = X[data.chosen]
         if len(X) * len(S) > LARGEST_MATRIX:
             return posterior_of_data(prior, X, S, data, chunk_size=size)
+        K = None
         if self.source.ranks.size == 1 and bool((data.point < len(self.pool)).all()):
             k_diag = self.k_diag[data.number[data.chosen]]
+            if self.embeds:  # where the pool needs these columns next
+                K = self.pool.kept_covariance(prior.covar_module, S, data.point)
         else:
             k_diag = prior.covar_module(S, diag=True)
         return posterior_of_chosen(
@@ -299,6 +299,7 @@ class NystromTablePosterior(TablePosterior):
             k_diag,
             mean_module=prior.mean_module,
             chunk_size=size,
+            covariance=K,
         )
 
     def _update_there(self, data: FoldedEvaluations) -> None:

@@ -9,6 +9,8 @@ all vectors without negative entries [Ralaivola2005]_; two without any entry are
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +32,8 @@ DENSE = 1 / 8
 BYTE_VALUES = 256
 # Numbers that a fit keeps: similarities, and the points that they are of.
 MOST_KEPT = 2**24
+# Of so few different rows the similarities with themselves are kept.
+FEW_ROWS = 2**9
 # Of so few points it pays to look for the columns in which they have an entry.
 FEW_POINTS = 8
 
@@ -127,24 +131,41 @@ class TanimotoKernel(Kernel):
         return product
 
 
+class KeptPoints(NamedTuple):
+    """Points that may come again, as they were."""
+
+    x: Tensor
+    version: int  # which changes when they are written to
+
+    @classmethod
+    def of(cls, x: Tensor) -> "KeptPoints":
+        """Without a copy."""
+        return cls(x, x._version)
+
+    def are(self, x: Tensor) -> bool:
+        """Whether it is these, in their dtype and place."""
+        if self.x._version != self.version:
+            return False
+        if (x.dtype, x.device, x.shape) != (self.x.dtype, self.x.device, self.x.shape):
+            return False
+        is_same = x.data_ptr() == self.x.data_ptr() and x.stride() == self.x.stride()
+        return is_same or torch.equal(x, self.x)
+
+
 class KeptSimilarities(NamedTuple):
     """Similarities of points with points."""
 
-    x1: Tensor
-    x2: Tensor
+    points: tuple[KeptPoints, KeptPoints]
     value: Tensor
 
     @property
     def size(self) -> int:
         """Numbers that are held."""
-        return self.x1.numel() + self.x2.numel() + self.value.numel()
+        return sum(each.x.numel() for each in self.points) + self.value.numel()
 
-    def is_of(self, x1: Tensor, x2: Tensor) -> bool:
-        """Whether they are of these points, in their dtype and place."""
-        pairs = ((self.x1, x1), (self.x2, x2))
-        if any((a.dtype, a.device) != (b.dtype, b.device) for a, b in pairs):
-            return False
-        return all(torch.equal(a, b) for a, b in pairs)
+    def are_of(self, x1: Tensor, x2: Tensor) -> bool:
+        """Whether they are of these points."""
+        return self.points[0].are(x1) and self.points[1].are(x2)
 
 
 _KEPT: ContextVar[list[KeptSimilarities] | None] = ContextVar(
@@ -174,9 +195,10 @@ def similarity(x1: Tensor, x2: Tensor, *, diag: bool = False) -> Tensor:
     kept, has_gradient = _KEPT.get(), x1.requires_grad or x2.requires_grad
     if kept is None or diag or has_gradient:
         return _similarity(x1, x2, diag)
-    found = next((each for each in kept if each.is_of(x1, x2)), None)
+    found = next((each for each in kept if each.are_of(x1, x2)), None)
     if found is None:
-        found = KeptSimilarities(x1.clone(), x2.clone(), _similarity(x1, x2, diag))
+        points = KeptPoints.of(x1), KeptPoints.of(x2)
+        found = KeptSimilarities(points, _similarity(x1, x2, diag))
     kept[:] = [each for each in kept if each is not found]
     kept.append(found)
     while sum(each.size for each in kept) > MOST_KEPT:
@@ -256,7 +278,7 @@ class Entries(NamedTuple):
     line: Tensor  # of each entry, row after row
     start: Tensor  # of each row, its first entry
     column: Tensor  # of each line
-    count: Tensor  # of each line
+    entry: Tensor  # of each line
 
     @classmethod
     def of(cls, rows: Tensor) -> "Entries":
@@ -278,13 +300,14 @@ class Entries(NamedTuple):
     def sums_of_minima(self, points: Tensor) -> Tensor:
         """Sums of the smaller entries of each row and `n' x d` points, `n x n'`."""
         lines = points.mT.contiguous().index_select(0, self.column)
-        lines = torch.minimum(lines, self.count.to(points).unsqueeze(-1))
+        lines = torch.minimum(lines, self.entry.to(points).unsqueeze(-1))
         return torch.nn.functional.embedding_bag(
             self.line, lines, self.start, mode="sum"
         )
 
 
-class DistinctRows(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class DistinctRows:
     """Rows of bytes on the host, each once, for similarities with many points."""
 
     rows: Tensor  # `u x d`, uint8
@@ -308,12 +331,31 @@ class DistinctRows(NamedTuple):
 
     def similarity(self, points: Tensor) -> Tensor:
         """Tanimoto similarities with `k x d` points, `u x k`, float64; no gradients."""
+        if (places := self._places(points)) is not None:
+            return self._own.index_select(1, places)
         if self.entries is None or min(len(self.rows), len(points)) <= FEW_POINTS:
             return similarity(self.rows, points)
         is_small = _largest_level(points, points) is not None
         exact = points.to(torch.float32 if is_small else torch.float64)
         both = self.entries.sums_of_minima(exact).double()
         return _shares(both, self.total.unsqueeze(-1) + _total(points).double())
+
+    def _places(self, points: Tensor) -> Tensor | None:
+        """Which rows some bytes are, if these are few and all are."""
+        if points.dtype != torch.uint8 or len(self.rows) > FEW_ROWS:
+            return None
+        found = [self._place.get(point.tobytes(), -1) for point in points.numpy()]
+        return None if -1 in found else torch.tensor(found, dtype=torch.long)
+
+    @cached_property
+    def _place(self) -> dict[bytes, int]:
+        """Where rows are, by their bytes."""
+        return {row.tobytes(): i for i, row in enumerate(self.rows.numpy())}
+
+    @cached_property
+    def _own(self) -> Tensor:
+        """Similarities of the rows with themselves, `u x u`."""
+        return _similarity(self.rows, self.rows, diag=False)
 
 
 def _as_bytes(x: Tensor, most: int) -> Tensor:

@@ -195,9 +195,13 @@ class NystromFeatures:
         """
         L, index = factor.chol, factor.index
         S = inducing_points.expand(*L.shape[:-2], *inducing_points.shape[-2:])
+        if index.dim() == 1:
+            S = S.index_select(0, index)
+        else:
+            S = torch.take_along_dim(S, index.unsqueeze(-1), dim=-2)
         return cls(
             covar_module=covar_module,
-            inducing_points=torch.take_along_dim(S, index.unsqueeze(-1), dim=-2),
+            inducing_points=S,
             inducing_index=index,
             chol_inducing=L,
             chunk_size=chunk_size,

@@ -136,6 +136,8 @@ class PriorSource:
         if blocks:
             self.inferred_kernel = partial(fingerprint_kernel, self._places(blocks))
         self.bounds, self._span = torch.stack([low, high]), high - low
+        is_unit = (self.bounds[0] == 0).all() & (self._span == 1).all()
+        self._is_unit = bool(is_unit)  # such as counts: features are inputs
         self.min_noise = self._least_noise(least_noise)
         self.campaigns = tuple[SparseSingleTaskGP, ...]()
         if settings.related:
@@ -202,7 +204,7 @@ class PriorSource:
         X = self.features(X)
         if isinstance(X, CompactRows) or not self.is_inferred:
             return X
-        Z = (X - self.bounds[0]) / self._span
+        Z = X if self._is_unit else (X - self.bounds[0]) / self._span
         if self.axes is not None:
             Z = Z @ torch.linalg.inv(self.axes).mT
         if not self.campaigns:
@@ -240,7 +242,7 @@ class PriorSource:
     @property
     def _scales_features(self) -> bool:
         """Whether the inputs of a fit are made here, and not by the model."""
-        return bool(self.campaigns) or self.axes is not None
+        return bool(self.campaigns) or self.axes is not None or self._is_unit
 
     def require_columns(self, domain: Domain) -> None:
         """Refuse a table in which columns vary that are left out."""

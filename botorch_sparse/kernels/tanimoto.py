@@ -137,6 +137,11 @@ class KeptPoints(NamedTuple):
     x: Tensor
     version: int  # which changes when they are written to
 
+    @staticmethod
+    def tells_apart(x: Tensor) -> bool:
+        """Whether points have a version, and similarities with them no gradient."""
+        return not (x.requires_grad or x.is_inference())
+
     @classmethod
     def of(cls, x: Tensor) -> "KeptPoints":
         """Without a copy."""
@@ -192,8 +197,8 @@ def similarity(x1: Tensor, x2: Tensor, *, diag: bool = False) -> Tensor:
 
     Points may be bytes (uint8), as rows of a large table are; of these it is float64.
     """
-    kept, has_gradient = _KEPT.get(), x1.requires_grad or x2.requires_grad
-    if kept is None or diag or has_gradient:
+    kept, is_told_apart = _KEPT.get(), all(map(KeptPoints.tells_apart, (x1, x2)))
+    if kept is None or diag or not is_told_apart:
         return _similarity(x1, x2, diag)
     found = next((each for each in kept if each.are_of(x1, x2)), None)
     if found is None:

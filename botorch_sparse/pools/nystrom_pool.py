@@ -411,13 +411,12 @@ class NystromPool:
 
         .. math:: \mathrm{cov}(x, x') = k(x, x') - k_S(x)^\top (F F^\top)^{-1} k_S(x')
 
-        with the factor of `Embedding`; the last two as `m x k` matrices are the weights.
+        with the factor of `Embedding`; the last two are the weights, `m x k`.
 
         Args:
             K: `k_S(x')` of `k` points, `m x k`.
         """
-        F = self._embedded().embedding.factor
-        return torch.cholesky_solve(K, F)
+        return torch.cholesky_solve(K, self._embedded().embedding.factor)
 
     @property
     def whitening(self) -> Tensor:

@@ -87,8 +87,9 @@ def posterior_of_chosen(
     The columns of `k_S(X)` at the inducing points are `K_SS`. The host waits for an
     accelerator for the factor of that alone. GPyTorch compares inputs of one shape with
     one another, which the host would wait for: there is one column more, of the first
-    point once again. Without a `mean_module` the data decide on a constant. Where `k_S(X)`
-    is known it is the `covariance`, `m x n`. Cost: O(n m^2) time and O(n m) memory.
+    point once again. Without a `mean_module` the data decide on a constant. Where
+    `k_S(X)` is known it is the `covariance`, `m x n`. Cost: O(n m^2) time and O(n m)
+    memory.
     """
     S, K = X[chosen], covariance
     if K is None:

@@ -16,7 +16,7 @@ from botorch_sparse.kernels import (
     prior_variance,
     tanimoto,
 )
-from botorch_sparse.kernels.tanimoto import similarity
+from botorch_sparse.kernels.tanimoto import DistinctRows, similarity
 from botorch_sparse.models import SparseSingleTaskGP
 
 
@@ -179,6 +179,28 @@ def test_refuses_negative_entries_and_blocks_that_do_not_fit():
         TanimotoKernel((0, 3))
 
 
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.5])
+@pytest.mark.parametrize("few", [0, 2**9])
+def test_different_rows_have_the_similarities_of_all(share, few, monkeypatch):
+    """To the last bit, with their own bytes, other bytes, and numbers of any kind."""
+    monkeypatch.setattr(tanimoto, "FEW_ROWS", few)
+    g = torch.Generator().manual_seed(0)
+    counts = torch.randint(1, 40, (20, 60), generator=g)
+    rows = (counts * (torch.rand(20, 60, generator=g) < share)).to(torch.uint8)
+    rows = rows[torch.randint(20, (90,), generator=g)]
+    distinct = DistinctRows.of(rows)
+    assert len(distinct.rows) == len(rows.unique(dim=0))
+    assert torch.equal(distinct.rows[distinct.number], rows)
+    others = rows[:12].clone()
+    others[:, 3] += 1
+    half = rows[:12].double() + 0.5
+    for points in (rows[:3], rows, rows.double(), others, others.double(), half):
+        found = distinct.similarity(points)[distinct.number]
+        expected = similarity(rows.double(), points.double())
+        # Sums of halves are exact too.
+        assert torch.equal(found, expected)
+
+
 @pytest.fixture
 def computed(monkeypatch):
     """The points whose similarities were computed, in their order."""
@@ -205,11 +227,15 @@ def test_similarities_of_a_fit_are_computed_once(computed):
         X[1, 0] += 1.0  # changed in place: another point
         assert not torch.equal(similarity(X, Z), expected[0])
         assert len(computed) == 4
+        with torch.inference_mode():
+            same = Z.clone()  # which has no version
+        assert torch.equal(similarity(X, same), similarity(X, Z))
+        assert len(computed) == 5
         Z.requires_grad_()
         assert similarity(X, Z).requires_grad
     similarity(X, Z)
     similarity(X, Z)
-    assert len(computed) == 7
+    assert len(computed) == 8
 
 
 def test_similarities_that_are_kept_have_their_dtype_and_a_limit(monkeypatch):

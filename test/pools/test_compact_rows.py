@@ -9,12 +9,15 @@ from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import LinearKernel, MaternKernel, ScaleKernel
 from gpytorch.means import ConstantMean, LinearMean
 
-from botorch_sparse.kernels import TanimotoKernel
+from botorch_sparse.kernels import TanimotoKernel, dense_covariance
+from botorch_sparse.kernels.kernel_matrices import compares_counts
 from botorch_sparse.pools import compact_rows
 from botorch_sparse.pools.compact_rows import (
     CompactRows,
     as_bytes,
+    distinct_blocks,
     kernel_rows,
+    kernel_with,
     mean_of,
     variance_of,
 )
@@ -135,3 +138,45 @@ def test_refuses_what_are_no_such_bits(bits: np.ndarray, tmp_path: Path) -> None
         CompactRows.from_packed(packed[:0], D)
     with pytest.raises(FileNotFoundError):
         CompactRows.from_packed(tmp_path / "none.npy", D)
+
+
+@pytest.mark.parametrize("blocks", [None, (6, D - 6)])
+@pytest.mark.parametrize("most", [0, compact_rows.MOST_DISTINCT])
+def test_kernels_of_rows_are_those_of_numbers(
+    blocks: tuple[int, ...] | None,
+    most: int,
+    bits: np.ndarray,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To the last bit, also where rows and blocks that come again are looked up."""
+    monkeypatch.setattr(compact_rows, "MOST_DISTINCT", most)
+    bits[:, :6] = bits[:5, :6].repeat(A // 5, axis=0)
+    bits[30:] = bits[:20]
+    scaled = ScaleKernel(TanimotoKernel(blocks))
+    scaled.outputscale = 0.3
+    twice = ScaleKernel(scaled)
+    twice.outputscale = 7.0
+    X, index = torch.from_numpy(bits).double(), torch.tensor([3, 49, 3])
+    for kernel in (TanimotoKernel(blocks), scaled, twice, MaternKernel()):
+        kernel = kernel.double().requires_grad_(False)
+        is_known = most > 0 and not isinstance(kernel, MaternKernel)
+        for rows in both(bits):
+            assert (distinct_blocks(kernel, rows) is not None) == is_known
+            for which in (index, slice(7, 30), slice(None)):
+                for points in (X[:12], rows.entries(slice(2, 14))):
+                    if points.dtype == torch.uint8 and not compares_counts(kernel):
+                        continue
+                    found = kernel_with(kernel, rows, which, points)
+                    expected = dense_covariance(kernel, X[which], points.double())
+                    if compares_counts(kernel):
+                        assert torch.equal(found, expected)
+                    torch.testing.assert_close(found, expected)
+
+
+def test_kernels_of_some_columns_take_the_rows_as_they_are(bits: np.ndarray) -> None:
+    kernel = TanimotoKernel(active_dims=[2, 3, 7]).double()
+    X = torch.from_numpy(bits).double()
+    for rows in both(bits):
+        assert distinct_blocks(kernel, rows) is None
+        found = kernel_with(kernel, rows, slice(4, 20), X[:9])
+        assert torch.equal(found, dense_covariance(kernel, X[4:20], X[:9]))

@@ -12,14 +12,15 @@ import torch
 from batch_oracles import HOST, Dense, Problem, assert_close, fewer, make_problem
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from botorch.utils.sampling import manual_seed
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from rounding_by_place import needs_products_that_round_alike
 from torch import Tensor
 from torch_threads import threads_set
 
 from botorch_sparse.batching import Local
-from botorch_sparse.pools import NystromPool
+from botorch_sparse.kernels import TanimotoKernel, dense_covariance
+from botorch_sparse.pools import CompactRows, NystromPool
 from botorch_sparse.pools import branch_and_bound as screening
 from botorch_sparse.pools.branch_and_bound import CandidateMoments
 from botorch_sparse.pools.cross_covariance import (
@@ -60,6 +61,36 @@ def test_moments_and_squared_covariances_are_dense(tkwargs: dict[str, Any]) -> N
             squares = pool.squared_covariances(torch.from_numpy(rows).to(mean.device))
             assert_close(squares[:, 0], dense.full[rows] ** 2, **tolerance)
             assert_close(squares[:, 1], dense.embedded[rows] ** 2, **tolerance)
+
+
+def test_weights_of_what_data_explain_are_dense(tkwargs: dict[str, Any]) -> None:
+    tolerance = TOLERANCE[tkwargs["dtype"]]
+    for seed in fewer(range(6), tkwargs, 2):
+        problem = make_problem(seed, lam=0.1)
+        pool, dense = problem.pool(max_memory=2**30, **tkwargs), Dense(problem)
+        K = pool.cross_covariance(slice(None))
+        explained = (K.mT @ pool.explained_weights(K[:, :5])).double().cpu()
+        assert pool.posterior is not None
+        prior = dense_covariance(pool.posterior.covar_module, pool.X, pool.X[:5])
+        assert_close(prior.double().cpu() - explained, dense.full[:, :5], **tolerance)
+
+
+@pytest.mark.parametrize("kernel", [TanimotoKernel, RBFKernel])
+def test_covariances_from_columns_that_are_kept(kernel: type[Kernel]) -> None:
+    """Where these do not depend on the table, to the last bit, and are in memory."""
+    g = torch.Generator().manual_seed(0)
+    bits = (torch.rand(1100, 40, generator=g) < 0.1).to(torch.uint8)
+    X, rows = CompactRows(bits, 40), torch.randperm(1100, generator=g)[:30]
+    covar_module = kernel().double().requires_grad_(False)
+    S = X[rows[:7]]
+    found = NystromPool(X).kept_covariance(covar_module, S, rows)
+    if kernel is RBFKernel:
+        assert found is None
+    else:
+        assert found is not None
+        assert torch.equal(found, dense_covariance(covar_module, S, X[rows]))
+        small = NystromPool(X, max_memory=1100 * 8 * 7)
+        assert small.kept_covariance(covar_module, S, rows) is None
 
 
 def large_problem(seed: int, max_memory: int) -> tuple[NystromPool, NystromPosterior]:

@@ -198,6 +198,22 @@ def test_rows_may_be_measured_again() -> None:
     assert len({*by_hand}) == 12
 
 
+def test_points_beside_the_table_count_as_measured() -> None:
+    """The largest mean is there, and rows are chosen as with the point in the table."""
+    beside = X[40:41] + 1e-3
+    Y = torch.cat([objective(X)[TOLD], objective(X).max().view(1) + 1.0])
+    measured, chosen = torch.cat([X[TOLD], beside]), list[list[int]]()
+    for candidates in (X, torch.cat([X, beside])):
+        strategy = ExpectedImprovement(
+            candidates, make_kernel(), LAM, 1e9, batch_size=6, unique=True
+        )
+        strategy.tell(measured, Y)
+        indices = strategy.ask().indices
+        assert indices is not None
+        chosen.append(indices.tolist())
+    assert chosen[0] == chosen[1] != asked(objective(X), 6)
+
+
 def test_of_many_rows_the_posterior_is_exact() -> None:
     Z = make_candidates(200)
     strategy = ExpectedImprovement(Z, seed=0)

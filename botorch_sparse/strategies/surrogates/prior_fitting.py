@@ -349,8 +349,9 @@ class PriorSource:
         The points are drawn uniformly, each with all of its evaluations. The collapsed
         bound of all points, at the same cost, puts down to noise what the inducing
         points leave open; that widens intervals and batches, which rest on the noise,
-        many times.
+        many times. A fit ends where steps gain little: the next one begins there.
         """
+        from botorch_sparse.models.fit.candidate_fits import in_few_steps
         from botorch_sparse.models.fit.log_parameters import (
             fit_gpytorch_mll_in_logarithms,
         )
@@ -360,16 +361,14 @@ class PriorSource:
         evaluations = is_chosen.nonzero().squeeze(-1)
         S = self._model_rows(data.X[chosen.to(data.X.device)])
         model = self.build(record, evaluations, S, start)
-        few: dict[str, Any] = {}
+        options = in_few_steps({})
         if max_steps is not None:
-            few["optimizer_kwargs"] = {"options": {"maxiter": max_steps}}
-            few["warning_handler"] = is_harmless
-        fit_or_keep(
-            model,
-            f"{len(evaluations)} evaluations",
-            optimizer=fit_gpytorch_mll_in_logarithms,
-            **few,
-        )
+            options = {
+                "optimizer": fit_gpytorch_mll_in_logarithms,
+                "optimizer_kwargs": {"options": {"maxiter": max_steps}},
+                "warning_handler": is_harmless,
+            }
+        fit_or_keep(model, f"{len(evaluations)} evaluations", **options)
         return model
 
     def shrunk(self, prior: Prior, lengthscale_factor: float) -> Prior:

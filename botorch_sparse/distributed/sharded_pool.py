@@ -127,7 +127,7 @@ class ShardedBatch(TableBatch):
 
     def _seen(self, row: int) -> tuple[Tensor, ...]:
         """A row's coordinates, `k_S(x)`, and variances, as its owner knows them."""
-        X, m = self._pool.X, len(self._pool.whitening)
+        X, m = self._pool.X, self._pool.num_inducing
         packed = X.new_zeros(X.shape[-1] + m + 2)
         owner = int(self._shard.owner(torch.tensor(row)))
         if owner == self._shard.ranks.rank:
@@ -214,7 +214,7 @@ class ShardedDeviceBatch(DeviceBatch):
     @property
     def _sizes(self) -> tuple[int, int]:
         """Of coordinates and `k_S(x)`."""
-        return self._pool.X.shape[-1], len(self._pool.whitening)
+        return self._pool.X.shape[-1], self._pool.num_inducing
 
     def _none(self) -> Tensor:
         """A packed candidate of another rank, before it comes."""

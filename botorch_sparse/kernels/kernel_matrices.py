@@ -52,9 +52,9 @@ def compares_counts(kernel: Kernel) -> bool:
 
 def count_covariance(kernel: Kernel, similarities: Sequence[Tensor]) -> Tensor:
     """What such a kernel makes of the similarities of each of its blocks, `n x n2`."""
-    if isinstance(kernel, TanimotoKernel):
-        return kernel.product(similarities)
-    return count_covariance(kernel.base_kernel, similarities) * kernel.outputscale
+    if type(kernel) is ScaleKernel:
+        return count_covariance(kernel.base_kernel, similarities) * kernel.outputscale
+    return kernel.product(similarities)
 
 
 def unscaled(module: Module) -> Module:

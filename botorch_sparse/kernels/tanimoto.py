@@ -9,8 +9,6 @@ all vectors without negative entries [Ralaivola2005]_; two without any entry are
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,8 +30,6 @@ DENSE = 1 / 8
 BYTE_VALUES = 256
 # Numbers that a fit keeps: similarities, and the points that they are of.
 MOST_KEPT = 2**24
-# Of so few different rows the similarities with themselves are kept.
-FEW_ROWS = 2**9
 # Of so few points it pays to look for the columns in which they have an entry.
 FEW_POINTS = 8
 
@@ -131,46 +127,24 @@ class TanimotoKernel(Kernel):
         return product
 
 
-class KeptPoints(NamedTuple):
-    """Points that may come again, as they were."""
-
-    x: Tensor
-    version: int  # which changes when they are written to
-
-    @staticmethod
-    def tells_apart(x: Tensor) -> bool:
-        """Whether points have a version, and similarities with them no gradient."""
-        return not (x.requires_grad or x.is_inference())
-
-    @classmethod
-    def of(cls, x: Tensor) -> "KeptPoints":
-        """Without a copy."""
-        return cls(x, x._version)
-
-    def are(self, x: Tensor) -> bool:
-        """Whether it is these, in their dtype and place."""
-        if self.x._version != self.version:
-            return False
-        if (x.dtype, x.device, x.shape) != (self.x.dtype, self.x.device, self.x.shape):
-            return False
-        is_same = x.data_ptr() == self.x.data_ptr() and x.stride() == self.x.stride()
-        return is_same or torch.equal(x, self.x)
-
-
 class KeptSimilarities(NamedTuple):
     """Similarities of points with points."""
 
-    points: tuple[KeptPoints, KeptPoints]
+    x1: Tensor
+    x2: Tensor
     value: Tensor
 
     @property
     def size(self) -> int:
         """Numbers that are held."""
-        return sum(each.x.numel() for each in self.points) + self.value.numel()
+        return self.x1.numel() + self.x2.numel() + self.value.numel()
 
-    def are_of(self, x1: Tensor, x2: Tensor) -> bool:
-        """Whether they are of these points."""
-        return self.points[0].are(x1) and self.points[1].are(x2)
+    def is_of(self, x1: Tensor, x2: Tensor) -> bool:
+        """Whether they are of these points, in their dtype and place."""
+        pairs = ((self.x1, x1), (self.x2, x2))
+        if any((a.dtype, a.device) != (b.dtype, b.device) for a, b in pairs):
+            return False
+        return all(torch.equal(a, b) for a, b in pairs)
 
 
 _KEPT: ContextVar[list[KeptSimilarities] | None] = ContextVar(
@@ -197,13 +171,12 @@ def similarity(x1: Tensor, x2: Tensor, *, diag: bool = False) -> Tensor:
 
     Points may be bytes (uint8), as rows of a large table are; of these it is float64.
     """
-    kept, is_told_apart = _KEPT.get(), all(map(KeptPoints.tells_apart, (x1, x2)))
-    if kept is None or diag or not is_told_apart:
+    kept, has_gradient = _KEPT.get(), x1.requires_grad or x2.requires_grad
+    if kept is None or diag or has_gradient:
         return _similarity(x1, x2, diag)
-    found = next((each for each in kept if each.are_of(x1, x2)), None)
+    found = next((each for each in kept if each.is_of(x1, x2)), None)
     if found is None:
-        points = KeptPoints.of(x1), KeptPoints.of(x2)
-        found = KeptSimilarities(points, _similarity(x1, x2, diag))
+        found = KeptSimilarities(x1.clone(), x2.clone(), _similarity(x1, x2, diag))
     kept[:] = [each for each in kept if each is not found]
     kept.append(found)
     while sum(each.size for each in kept) > MOST_KEPT:
@@ -311,8 +284,7 @@ class Entries(NamedTuple):
         )
 
 
-@dataclass(frozen=True, eq=False)
-class DistinctRows:
+class DistinctRows(NamedTuple):
     """Rows of bytes on the host, each once, for similarities with many points."""
 
     rows: Tensor  # `u x d`, uint8
@@ -335,32 +307,16 @@ class DistinctRows:
         )
 
     def similarity(self, points: Tensor) -> Tensor:
-        """Tanimoto similarities with `k x d` points, `u x k`, float64; no gradients."""
-        if (places := self._places(points)) is not None:
-            return self._own.index_select(1, places)
-        if self.entries is None or min(len(self.rows), len(points)) <= FEW_POINTS:
+        """Tanimoto similarities with `k x d` points, `u x k`, float64; no gradients.
+
+        Cost: O(k) for each entry that is not zero, where few are.
+        """
+        if self.entries is None:
             return similarity(self.rows, points)
         is_small = _largest_level(points, points) is not None
         exact = points.to(torch.float32 if is_small else torch.float64)
         both = self.entries.sums_of_minima(exact).double()
         return _shares(both, self.total.unsqueeze(-1) + _total(points).double())
-
-    def _places(self, points: Tensor) -> Tensor | None:
-        """Which rows some bytes are, if these are few and all are."""
-        if points.dtype != torch.uint8 or len(self.rows) > FEW_ROWS:
-            return None
-        found = [self._place.get(point.tobytes(), -1) for point in points.numpy()]
-        return None if -1 in found else torch.tensor(found, dtype=torch.long)
-
-    @cached_property
-    def _place(self) -> dict[bytes, int]:
-        """Where rows are, by their bytes."""
-        return {row.tobytes(): i for i, row in enumerate(self.rows.numpy())}
-
-    @cached_property
-    def _own(self) -> Tensor:
-        """Similarities of the rows with themselves, `u x u`."""
-        return _similarity(self.rows, self.rows, diag=False)
 
 
 def _as_bytes(x: Tensor, most: int) -> Tensor:

@@ -19,13 +19,12 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from botorch_sparse.posteriors.threads import threads_for
 
 
 class DensePrior(MultivariateNormal):
-    """A Gaussian whose `log_prob` has its gradient in closed form, once."""
+    """A Gaussian whose `log_prob` has its gradient in closed form."""
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of its density; O(n^3)."""
@@ -39,22 +38,27 @@ class _LogDensity(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, error: Tensor, covariance: Tensor) -> Tensor:
         with threads_for(covariance.shape[-1] ** 3 / 3):
-            factor = psd_safe_cholesky(covariance.double())
-        e = error.double()
-        weights = torch.cholesky_solve(e.unsqueeze(-1), factor).squeeze(-1)
-        ctx.save_for_backward(factor, weights)
-        ctx.dtypes = error.dtype, covariance.dtype
+            factor, weights = _solved(error, covariance)
+        ctx.save_for_backward(error, covariance, factor, weights)
         log_det = 2.0 * factor.diagonal(dim1=-1, dim2=-2).log().sum(-1)
-        value = (e * weights).sum(-1) + log_det + e.shape[-1] * log(2 * pi)
-        return (-0.5 * value).to(error)
+        value = (error.double() * weights).sum(-1) + log_det
+        return (-0.5 * (value + error.shape[-1] * log(2 * pi))).to(error)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        factor, weights = ctx.saved_tensors
-        slope = weights.unsqueeze(-1) * weights.unsqueeze(-2)
+        error, covariance, factor, weights = ctx.saved_tensors
+        if torch.is_grad_enabled():  # what comes back is differentiated once more
+            factor, weights = _solved(error, covariance)
         with threads_for(2 * factor.shape[-1] ** 3 / 3):
-            slope -= torch.cholesky_inverse(factor)
-        grad, (of_error, of_covariance) = grad.double().unsqueeze(-1), ctx.dtypes
-        slope.mul_(0.5 * grad.unsqueeze(-1))
-        return (-grad * weights).to(of_error), slope.to(of_covariance)
+            inverse = torch.cholesky_inverse(factor)
+        slope = (weights.unsqueeze(-1) * weights.unsqueeze(-2)).sub_(inverse)
+        grad = grad.double().unsqueeze(-1)
+        of_covariance = 0.5 * grad.unsqueeze(-1) * slope
+        return (-grad * weights).to(error), of_covariance.to(covariance)
+
+
+def _solved(error: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
+    """The Cholesky factor of a covariance, and its inverse times errors; float64."""
+    factor = psd_safe_cholesky(covariance.double())
+    weights = torch.cholesky_solve(error.double().unsqueeze(-1), factor)
+    return factor, weights.squeeze(-1)

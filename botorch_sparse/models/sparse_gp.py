@@ -337,7 +337,6 @@ class SparseGP(ExactGP):
         if chosen is None or self.is_exact:
             self._warn_of_exact_prior(x)
             prior = self._exact_prior(x)
-            # A fit differentiates once.
             if self.training and (self._is_fitting or self.objective == "exact"):
                 return DensePrior(prior.mean, prior.lazy_covariance_matrix)
             return prior

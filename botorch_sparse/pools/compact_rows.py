@@ -7,8 +7,7 @@ GB in float64. Rows become float64 when they are read, some at a time.
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,8 +29,9 @@ from botorch_sparse.kernels.tanimoto import DistinctRows, similarity
 BITS = 8
 # Entries that are looked at in one go.
 CHUNK_ENTRIES = 2**24
-# Entries of a table whose different rows are kept.
-MOST_DISTINCT = 2**26
+# Entries of a table whose different rows are kept, in up to 50 MB; and so few rows of a
+# block that it matters little how they are compared.
+MOST_DISTINCT, FEW = 2**25, 2**8
 # Whole numbers from 0 on that a byte holds.
 LARGEST = 255
 
@@ -61,6 +61,9 @@ class CompactRows:
     stored: Tensor
     num_columns: int
     is_packed: bool = False
+    _distinct: dict[tuple[int, ...], list[DistinctRows] | None] = field(
+        init=False, repr=False, default_factory=dict
+    )  # see `distinct`, by blocks
 
     @classmethod
     def from_packed(cls, packed: Any, num_columns: int) -> "CompactRows":
@@ -158,21 +161,24 @@ class CompactRows:
         """The same rows elsewhere."""
         return replace(self, stored=self.stored.to(device))
 
-    def distinct(self, blocks: tuple[int, ...] | None) -> list[DistinctRows] | None:
-        """The different rows of each block of columns, found once.
+    def distinct(self, blocks: tuple[int, ...]) -> list[DistinctRows] | None:
+        """The different rows of each block of columns, found once. Cost: O(A d).
 
-        Rows on an accelerator, and more than `MOST_DISTINCT` entries, have none.
+        None on an accelerator, for more than `MOST_DISTINCT` entries, and where neither
+        rows nor their entries are few: such rows are better compared some at a time.
         """
         if not self.is_cpu or len(self) * self.num_columns > MOST_DISTINCT:
             return None
         if blocks not in self._distinct:
-            parts = self.entries(slice(None)).split(blocks or self.num_columns, dim=-1)
-            self._distinct[blocks] = [DistinctRows.of(part) for part in parts]
+            parts = self.entries(slice(None)).split(blocks, dim=-1)
+            found = [DistinctRows.of(part) for part in parts]
+            is_quick = all(b.entries is not None or len(b.rows) <= FEW for b in found)
+            self._distinct[blocks] = found if is_quick else None
         return self._distinct[blocks]
 
-    @cached_property
-    def _distinct(self) -> dict[tuple[int, ...] | None, list[DistinctRows]]:
-        return {}
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is found again."""
+        return self.__dict__ | {"_distinct": {}}
 
     def part(self, rows: slice) -> "CompactRows":
         """Some rows, as compact; those of a file are not read."""
@@ -285,7 +291,11 @@ def _in_chunks(fn: Callable[[Tensor], Tensor], X: Rows) -> Tensor:
 def kernel_with(
     kernel: Kernel, X: Rows, rows: Tensor | slice, points: Tensor
 ) -> Tensor:
-    """`k(x, x')` of rows with `k x d` points, `q x k`."""
+    """`k(x, x')` of rows with `k x d` points, `q x k`. Cost: that of the kernel.
+
+    Of all rows of a table of counts it is that of its different rows, where these are
+    known; see `CompactRows.distinct`.
+    """
     blocks = distinct_blocks(kernel, X)
     if blocks is None:
         return dense_covariance(kernel, kernel_rows(kernel, X, rows), points)
@@ -303,8 +313,9 @@ def distinct_blocks(kernel: Kernel, X: Rows) -> list[DistinctRows] | None:
     """The different rows of each block of a kernel of counts; see `CompactRows`."""
     if not (isinstance(X, CompactRows) and compares_counts(kernel)):
         return None
-    is_whole = kernel.active_dims is None and not kernel.batch_shape
-    return X.distinct(unscaled(kernel).blocks) if is_whole else None
+    sizes = unscaled(kernel).blocks or (X.num_columns,)
+    fits = sum(sizes) == X.num_columns and kernel.active_dims is None
+    return X.distinct(sizes) if fits and not kernel.batch_shape else None
 
 
 def kernel_rows(kernel: Kernel, X: Rows, rows: Tensor | slice) -> Tensor:

@@ -48,6 +48,8 @@ MOST_SPARE = 64
 # Tiles that a kernel is evaluated for at a time, and most entries of them: its
 # temporaries stay in the cache.
 COLUMN_TILES, COLUMN_ENTRIES = 32, 2**21
+# Numbers of columns that come from different rows at a time.
+MOST_AT_A_TIME = 2**22
 
 
 class KernelColumns:
@@ -122,7 +124,7 @@ class KernelColumns:
             spare |= dict.fromkeys(others)
         last = {key: slot.pop(key) for key in dict.fromkeys(keys)}
         self._slot, self._spare = slot | last, spare
-        return torch.tensor([last[key] for key in keys])
+        return torch.tensor([last[key] for key in keys], dtype=torch.long)
 
     def _compute(
         self,
@@ -191,7 +193,11 @@ def kernel_columns(covar_module: Kernel, X: Rows, points: Tensor) -> Tensor:
     """Covariances of a group of points (`k x d`) with a table, `k x A`."""
     k, num = len(points), len(X)
     if distinct_blocks(covar_module, X) is not None:
-        return kernel_with(covar_module, X, slice(None), points).mT
+        parts = points.split(max(1, MOST_AT_A_TIME // num))
+        columns = X.new_empty(k, num)
+        for column, part in zip(columns.split(len(parts[0])), parts, strict=True):
+            column.copy_(kernel_with(covar_module, X, slice(None), part).mT)
+        return columns
     points = torch.cat([points, points[-1:].expand(-k % POINTS, -1)])
     columns = X.new_empty(len(points), padded(num, RANK_TILE))
     most = COLUMN_ENTRIES // (RANK_TILE * X.shape[1])

@@ -71,7 +71,8 @@ class NystromPool:
     Args:
         X: `A x d` candidates, or `CompactRows` of bits or counts.
         noise: Noise variance lambda of one evaluation.
-        max_memory: Bytes for covariances with inducing points, past and present.
+        max_memory: Bytes for covariances with inducing points, past and present. What
+            `CompactRows.distinct` keeps is beside it.
         chunk_size: Rows that an accelerator embeds at a time; None for 65,536, or as
             many as have 256 MiB of covariances.
         shard: Which rows of the whole table `X` are; None for all. The table's size
@@ -277,7 +278,9 @@ class NystromPool:
     ) -> Tensor | None:
         """`k(x, x')` of `m` points with `n` rows by the kernel's columns, `m x n`.
 
-        None where these are not kept, or depend on the table by their rounding.
+        Columns that are not kept are computed, for `update` too. None where there is no
+        room for them, and for kernels whose rounding may depend on the table. Cost:
+        O(n m), and O(A) for each new column.
 
         Args:
             covar_module: The kernel of the next posterior.
@@ -414,9 +417,14 @@ class NystromPool:
         with the factor of `Embedding`; the last two are the weights, `m x k`.
 
         Args:
-            K: `k_S(x')` of `k` points, `m x k`.
+            K: `k_S(x')` of `k` points, `m x k`. Cost: O(k m^2).
         """
         return torch.cholesky_solve(K, self._embedded().embedding.factor)
+
+    @property
+    def num_inducing(self) -> int:
+        """The number `m` of inducing points in use."""
+        return self._embedded().embedding.posterior.num_inducing
 
     @property
     def whitening(self) -> Tensor:

@@ -403,7 +403,6 @@ class _Point(NamedTuple):
     """A point, and what is known of it without any draws."""
 
     x: Tensor  # `1 x d`, as the kernel takes it
-    row: Tensor | None  # its number, if it is a row
     K_S: Tensor  # covariances with the inducing points, `m x 1`
     mean: Tensor  # 1
     variance: Tensor  # 1
@@ -470,8 +469,10 @@ class _DrawnOutcome:
         """
         mean, variance = self._mean[rows], self._variance[rows]
         if self._points:
-            K_S = self._view.pool.cross_covariance(rows)
-            u = solve_rows(self._factor, self._covariances(rows, K_S))
+            pool, kernel = self._view.pool, self._posterior.covar_module
+            prior = kernel_with(kernel, pool.X, rows, torch.cat(self._points))
+            c = self._given_data(prior, pool.cross_covariance(rows))
+            u = solve_rows(self._factor, c)
             mean = mean + self._z @ u.mT
             variance = variance - u.square().sum(-1)
         scale, sd = self._view.prior.scale, variance.clamp_min(LEAST_VARIANCE).sqrt()
@@ -482,14 +483,14 @@ class _DrawnOutcome:
         rows, pool = torch.tensor([row]), self._view.pool
         x = kernel_rows(self._posterior.covar_module, pool.X, rows)
         K_S = pool.cross_covariance(rows)
-        return _Point(x, rows, K_S, self._mean[rows], self._variance[rows])
+        return _Point(x, K_S, self._mean[rows], self._variance[rows])
 
     def of_point(self, x: Tensor) -> _Point:
         """A point as the kernel takes it."""
         x = self._view.source.inputs(x.to(self._view.pool.X.device))
         mean, variance = self._posterior.moments(x)
         K_S = self._posterior.covariance_with_inducing(x)
-        return _Point(x, None, K_S, mean.double().cpu(), variance.double().cpu())
+        return _Point(x, K_S, mean.double().cpu(), variance.double().cpu())
 
     def draw(self, point: _Point, z: Tensor) -> Tensor:
         """Values at one more point. Cost: O(m^2 + j m) with `j` points.
@@ -501,8 +502,11 @@ class _DrawnOutcome:
         Returns:
             `S` values in units of `Y`.
         """
-        at = point.x if point.row is None else point.row
-        share = solve_rows(self._factor, self._covariances(at, point.K_S))
+        share = self._variance.new_empty(1, 0)
+        if self._points:
+            kernel, points = self._posterior.covar_module, torch.cat(self._points)
+            c = self._given_data(dense_covariance(kernel, point.x, points), point.K_S)
+            share = solve_rows(self._factor, c)
         # Also of a point that rounding makes the others explain.
         pivot = (point.variance - share.square().sum(-1)).clamp_min(0.0) + self._jitter
         above = torch.cat(
@@ -515,14 +519,12 @@ class _DrawnOutcome:
         self._points.append(point.x)
         return self._view.prior.scale * (point.mean + self._z @ below.squeeze(0))
 
-    def _covariances(self, at: Tensor | slice, K_S: Tensor) -> Tensor:
-        """Posterior covariances of rows, or a point, with those before, `q x j`."""
-        if not self._points:
-            return self._variance.new_empty(K_S.shape[-1], 0)
-        points, kernel = torch.cat(self._points), self._posterior.covar_module
-        if isinstance(at, Tensor) and at.is_floating_point():
-            prior = dense_covariance(kernel, at, points)
-        else:
-            prior = kernel_with(kernel, self._view.pool.X, at, points)
+    def _given_data(self, prior: Tensor, K_S: Tensor) -> Tensor:
+        """Posterior covariances with the points so far, `q x j`, from the prior's.
+
+        Args:
+            prior: `q x j`.
+            K_S: Covariances of the `q` others with the inducing points, `m x q`.
+        """
         explained = K_S.mT @ torch.cat(self._explained, dim=-1)
         return (prior - explained).double().cpu()

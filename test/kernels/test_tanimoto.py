@@ -180,10 +180,8 @@ def test_refuses_negative_entries_and_blocks_that_do_not_fit():
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.5])
-@pytest.mark.parametrize("few", [0, 2**9])
-def test_different_rows_have_the_similarities_of_all(share, few, monkeypatch):
+def test_different_rows_have_the_similarities_of_all(share):
     """To the last bit, with their own bytes, other bytes, and numbers of any kind."""
-    monkeypatch.setattr(tanimoto, "FEW_ROWS", few)
     g = torch.Generator().manual_seed(0)
     counts = torch.randint(1, 40, (20, 60), generator=g)
     rows = (counts * (torch.rand(20, 60, generator=g) < share)).to(torch.uint8)
@@ -227,15 +225,11 @@ def test_similarities_of_a_fit_are_computed_once(computed):
         X[1, 0] += 1.0  # changed in place: another point
         assert not torch.equal(similarity(X, Z), expected[0])
         assert len(computed) == 4
-        with torch.inference_mode():
-            same = Z.clone()  # which has no version
-        assert torch.equal(similarity(X, same), similarity(X, Z))
-        assert len(computed) == 5
         Z.requires_grad_()
         assert similarity(X, Z).requires_grad
     similarity(X, Z)
     similarity(X, Z)
-    assert len(computed) == 8
+    assert len(computed) == 7
 
 
 def test_similarities_that_are_kept_have_their_dtype_and_a_limit(monkeypatch):

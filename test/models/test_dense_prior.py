@@ -22,6 +22,21 @@ def test_value_and_gradient(batch_shape):
     torch.testing.assert_close(*found)
 
 
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+def test_second_derivatives(batch_shape):
+    """As a closure of one's own may want them; by finite differences."""
+    generator = torch.Generator().manual_seed(0)
+    A = torch.randn(*batch_shape, 3, 5, generator=generator, dtype=torch.float64)
+    center = torch.randn(*batch_shape, 3, generator=generator, dtype=torch.float64)
+
+    def log_density(root, center):
+        K = root @ root.mT + 0.1 * torch.eye(3, dtype=torch.float64)
+        return DensePrior(center, K).log_prob(torch.ones_like(center))
+
+    inputs = A.requires_grad_(), center.requires_grad_()
+    assert torch.autograd.gradgradcheck(log_density, inputs)
+
+
 def test_float32_is_as_float64_within():
     """What is ill-conditioned in float32 has the value that float64 gives it."""
     X = torch.linspace(0, 1, 200)

@@ -1,5 +1,7 @@
 """Bits and counts that stay bytes: rows are the numbers that NumPy has."""
 
+import copy
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -171,6 +173,37 @@ def test_kernels_of_rows_are_those_of_numbers(
                     if compares_counts(kernel):
                         assert torch.equal(found, expected)
                     torch.testing.assert_close(found, expected)
+
+
+def test_rows_of_which_neither_they_nor_entries_are_few_are_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compact_rows, "FEW", 20)
+    many = np.eye(A, 60, dtype=np.uint8)
+    full = 1 - many
+    assert CompactRows(torch.from_numpy(many), 60).distinct((60,)) is not None
+    assert CompactRows(torch.from_numpy(full), 60).distinct((60,)) is None
+    assert CompactRows(torch.from_numpy(full[:20]), 60).distinct((60,)) is not None
+
+
+def test_a_copy_finds_its_different_rows_itself(bits: np.ndarray) -> None:
+    for rows in both(bits):
+        size = len(pickle.dumps(rows))
+        assert rows.distinct((D,)) is rows.distinct((D,)) is not None
+        assert len(pickle.dumps(rows)) == size
+        for other in (pickle.loads(pickle.dumps(rows)), copy.deepcopy(rows)):
+            assert torch.equal(other[:], rows[:])
+            found, (own,) = other.distinct((D,)), rows.distinct((D,)) or [None]
+            assert found is not None and own is not None
+            assert torch.equal(found[0].rows, own.rows)
+        part = rows.part(slice(10, 20)).distinct((D,))
+        assert part is not None and len(part[0].number) == 10
+
+
+def test_blocks_that_do_not_fit_are_refused_as_by_the_kernel(bits: np.ndarray) -> None:
+    for rows in both(bits):
+        with pytest.raises(InputDataError, match="have 7; need as many"):
+            kernel_with(TanimotoKernel((3, 4)), rows, slice(None), rows[:2])
 
 
 def test_kernels_of_some_columns_take_the_rows_as_they_are(bits: np.ndarray) -> None:

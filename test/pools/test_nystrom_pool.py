@@ -20,7 +20,7 @@ from torch_threads import threads_set
 
 from botorch_sparse.batching import Local
 from botorch_sparse.kernels import TanimotoKernel, dense_covariance
-from botorch_sparse.pools import CompactRows, NystromPool
+from botorch_sparse.pools import CompactRows, NystromPool, cross_covariance, embedding
 from botorch_sparse.pools import branch_and_bound as screening
 from botorch_sparse.pools.branch_and_bound import CandidateMoments
 from botorch_sparse.pools.cross_covariance import (
@@ -89,8 +89,39 @@ def test_covariances_from_columns_that_are_kept(kernel: type[Kernel]) -> None:
     else:
         assert found is not None
         assert torch.equal(found, dense_covariance(covar_module, S, X[rows]))
+        none = NystromPool(X).kept_covariance(covar_module, S[:0], rows)
+        assert none is not None and none.shape == (0, 30)
         small = NystromPool(X, max_memory=1100 * 8 * 7)
         assert small.kept_covariance(covar_module, S, rows) is None
+
+
+def test_what_nobody_asks_for_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, calls = make_problem(0, lam=0.1), list[NystromPosterior]()
+    compute = embedding.whitening_matrix
+
+    def noted(posterior: NystromPosterior) -> Tensor:
+        calls.append(posterior)
+        return compute(posterior)
+
+    monkeypatch.setattr(embedding, "whitening_matrix", noted)
+    pool = problem.pool(max_memory=2**30, **HOST)
+    pool.all_moments()
+    assert not calls
+    assert pool.whitening is pool.whitening
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("most", [1, 100, 2**22])
+def test_columns_of_different_rows_some_at_a_time(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cross_covariance, "MOST_AT_A_TIME", most)
+    g = torch.Generator().manual_seed(0)
+    bits = (torch.rand(33, 40, generator=g) < 0.1).to(torch.uint8)
+    kernel = ScaleKernel(TanimotoKernel((10, 30))).double().requires_grad_(False)
+    X = CompactRows(bits, 40)
+    found = kernel_columns(kernel, X, X[:11])
+    assert torch.equal(found, dense_covariance(kernel, X[:11], X[:]))
 
 
 def large_problem(seed: int, max_memory: int) -> tuple[NystromPool, NystromPosterior]:

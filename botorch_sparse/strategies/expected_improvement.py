@@ -433,7 +433,7 @@ class _DrawnOutcome:
         self._mean, self._variance = mean, variance
         self._jitter = LEAST_SHARE * float(variance.max())
         self._points = list[Tensor]()  # 1 x d each
-        self._explained = list[Tensor]()  # m x 1 each, see `draw`
+        self._explained = list[Tensor]()  # m x 1 each, see `explained_weights`
         self._factor = variance.new_empty(0, 0)  # R
         self._z = variance.new_empty(1, 0)  # draws x points
 

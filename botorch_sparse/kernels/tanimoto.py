@@ -187,7 +187,7 @@ def similarity(x1: Tensor, x2: Tensor, *, diag: bool = False) -> Tensor:
 def _similarity(x1: Tensor, x2: Tensor, diag: bool) -> Tensor:
     dtype = torch.promote_types(x1.dtype, x2.dtype)
     dtype = dtype if dtype.is_floating_point else torch.float64
-    total1, total2 = (_total(x).to(dtype) for x in (x1, x2))
+    total1, total2 = (totals(x).to(dtype) for x in (x1, x2))
     if diag:
         both = torch.minimum(x1, x2).sum(-1).to(dtype)
         return _shares(both, total1 + total2)
@@ -205,7 +205,7 @@ def _shares(both: Tensor, total: Tensor) -> Tensor:
     return torch.where(is_empty, 1.0, both / either.where(~is_empty, 1.0))
 
 
-def _total(x: Tensor) -> Tensor:
+def totals(x: Tensor) -> Tensor:
     """The sums of entries, `... x n`; those of bytes by NumPy, in a twentieth."""
     if x.dtype == torch.uint8 and x.is_cpu:
         return torch.from_numpy(x.numpy().sum(-1, dtype=np.int32))
@@ -220,9 +220,9 @@ def _sums_of_minima(x1: Tensor, x2: Tensor, total: Tensor) -> Tensor:
         return _sums_in_common(x1, x2).to(total)
     if most is not None:  # higher counts have no equal on the other side
         x1, x2 = (_as_bytes(x, most) for x in (x1, x2))
-    if _is_table(x2) and x1.dim() == 2:
+    if has_few_entries(x2) and x1.dim() == 2:
         return Entries.of(x2).sums_of_minima(x1.to(exact)).mT.to(total)
-    if _is_table(x1) and x2.dim() == 2:
+    if has_few_entries(x1) and x2.dim() == 2:
         return Entries.of(x1).sums_of_minima(x2.to(exact)).to(total)
     if most is None:
         return (total - torch.cdist(x1.to(total), x2.to(total), p=1.0)) / 2
@@ -241,7 +241,7 @@ def _sums_in_common(x1: Tensor, x2: Tensor) -> Tensor:
     fewer = x1 if x1.shape[-2] < x2.shape[-2] else x2
     columns = (fewer.flatten(0, -2) != 0).any(0).nonzero().squeeze(-1)
     a, b = x1.index_select(-1, columns), x2.index_select(-1, columns)
-    return _total(torch.minimum(a.unsqueeze(-2), b.unsqueeze(-3)))
+    return totals(torch.minimum(a.unsqueeze(-2), b.unsqueeze(-3)))
 
 
 class Entries(NamedTuple):
@@ -255,8 +255,8 @@ class Entries(NamedTuple):
 
     line: Tensor  # of each entry, row after row
     start: Tensor  # of each row, its first entry
-    column: Tensor  # of each line
-    entry: Tensor  # of each line
+    columns: Tensor  # of each line
+    counts: Tensor  # of each line
 
     @classmethod
     def of(cls, rows: Tensor) -> "Entries":
@@ -277,46 +277,21 @@ class Entries(NamedTuple):
 
     def sums_of_minima(self, points: Tensor) -> Tensor:
         """Sums of the smaller entries of each row and `n' x d` points, `n x n'`."""
-        lines = points.mT.contiguous().index_select(0, self.column)
-        lines = torch.minimum(lines, self.entry.to(points).unsqueeze(-1))
+        lines = points.mT.contiguous().index_select(0, self.columns)
+        lines = torch.minimum(lines, self.counts.to(points).unsqueeze(-1))
         return torch.nn.functional.embedding_bag(
             self.line, lines, self.start, mode="sum"
         )
 
+    def similarity(self, total: Tensor, points: Tensor) -> Tensor:
+        """Tanimoto similarities of the rows with points, `n x n'`, float64.
 
-class DistinctRows(NamedTuple):
-    """Rows of bytes on the host, each once, for similarities with many points."""
-
-    rows: Tensor  # `u x d`, uint8
-    number: Tensor  # of each of `n` rows, which of these it is
-    total: Tensor  # sums of their entries, `u`
-    entries: Entries | None  # None where many are not zero
-
-    @classmethod
-    def of(cls, rows: Tensor) -> "DistinctRows":
-        """Those of `n x d` rows. Cost: O(n d)."""
-        rows = rows.contiguous()
-        whole = rows.numpy().view(np.dtype((np.void, rows.shape[1]))).ravel()
-        _, first, number = np.unique(whole, return_index=True, return_inverse=True)
-        distinct = rows[torch.from_numpy(first)]
-        return cls(
-            distinct,
-            torch.from_numpy(number),
-            _total(distinct),
-            Entries.of(distinct) if _is_table(distinct) else None,
-        )
-
-    def similarity(self, points: Tensor) -> Tensor:
-        """Tanimoto similarities with `k x d` points, `u x k`, float64; no gradients.
-
-        Cost: O(k) for each entry that is not zero, where few are.
+        Cost: O(n') for each entry. `total` are the sums of the rows, see `totals`.
         """
-        if self.entries is None:
-            return similarity(self.rows, points)
         is_small = _largest_level(points, points) is not None
         exact = points.to(torch.float32 if is_small else torch.float64)
-        both = self.entries.sums_of_minima(exact).double()
-        return _shares(both, self.total.unsqueeze(-1) + _total(points).double())
+        both = self.sums_of_minima(exact).double()
+        return _shares(both, total.unsqueeze(-1) + totals(points).double())
 
 
 def _as_bytes(x: Tensor, most: int) -> Tensor:
@@ -326,7 +301,7 @@ def _as_bytes(x: Tensor, most: int) -> Tensor:
     return x.detach().clamp(max=most).to(torch.uint8)
 
 
-def _is_table(x: Tensor) -> bool:
+def has_few_entries(x: Tensor) -> bool:
     """Whether these are rows of bytes on the host of which few are not zero."""
     if x.dtype != torch.uint8 or not x.is_cpu or x.dim() != 2:
         return False

@@ -149,7 +149,8 @@ class SparseGP(ExactGP):
         self.learn_inducing_points = learn_inducing_points
         self.robust = robust
         self._warnings = ModelWarnings()
-        self._is_fitting = False  # a fit goes back to checkpoints, with its points
+        # A fit goes back to checkpoints, with its points, and has a `DensePrior`.
+        self._is_fitting = False
 
     @property
     def inducing_points(self) -> Tensor:
@@ -337,7 +338,7 @@ class SparseGP(ExactGP):
         if chosen is None or self.is_exact:
             self._warn_of_exact_prior(x)
             prior = self._exact_prior(x)
-            if self.training and (self._is_fitting or self.objective == "exact"):
+            if self.training and self._is_fitting:
                 return DensePrior(prior.mean, prior.lazy_covariance_matrix)
             return prior
         X = self.transform_inputs(x)

@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -24,16 +24,50 @@ from botorch_sparse.kernels.kernel_matrices import (
     dense_covariance,
     unscaled,
 )
-from botorch_sparse.kernels.tanimoto import DistinctRows, similarity
+from botorch_sparse.kernels.tanimoto import (
+    Entries,
+    has_few_entries,
+    similarity,
+    totals,
+)
+from botorch_sparse.posteriors.folding import RepeatedRows
 
 BITS = 8
 # Entries that are looked at in one go.
 CHUNK_ENTRIES = 2**24
-# Entries of a table whose different rows are kept, in up to 50 MB; and so few rows of a
-# block that it matters little how they are compared.
-MOST_DISTINCT, FEW = 2**25, 2**8
+# Entries of a table whose different rows are kept, in up to 50 MB; and different rows
+# that are few enough to be compared all at once.
+MOST_DISTINCT, FEW_ROWS = 2**25, 2**8
 # Whole numbers from 0 on that a byte holds.
 LARGEST = 255
+
+
+class DistinctRows(NamedTuple):
+    """Rows of bytes on the host, each once, for similarities with many points."""
+
+    rows: Tensor  # `u x d`, uint8
+    number: Tensor  # of each of `n` rows, which of these it is
+    total: Tensor  # sums of their entries, `u`
+    entries: Entries | None  # None where many are not zero
+
+    @classmethod
+    def of(cls, rows: Tensor) -> "DistinctRows":
+        """Those of `n x d` rows. Cost: O(n d log n)."""
+        repeated = RepeatedRows.find(rows)
+        distinct = rows[repeated.first]
+        entries = Entries.of(distinct) if has_few_entries(distinct) else None
+        return cls(distinct, repeated.inverse, totals(distinct), entries)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether similarities of all at once take little time and memory."""
+        return self.entries is not None or len(self.rows) <= FEW_ROWS
+
+    def similarity(self, points: Tensor) -> Tensor:
+        """Tanimoto similarities with `k x d` points, `u x k`, float64; no gradients."""
+        if self.entries is None:
+            return similarity(self.rows, points)
+        return self.entries.similarity(self.total, points)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +196,7 @@ class CompactRows:
         return replace(self, stored=self.stored.to(device))
 
     def distinct(self, blocks: tuple[int, ...]) -> list[DistinctRows] | None:
-        """The different rows of each block of columns, found once. Cost: O(A d).
+        """The different rows of each block of columns, found once; O(A d log A).
 
         None on an accelerator, for more than `MOST_DISTINCT` entries, and where neither
         rows nor their entries are few: such rows are better compared some at a time.
@@ -172,8 +206,7 @@ class CompactRows:
         if blocks not in self._distinct:
             parts = self.entries(slice(None)).split(blocks, dim=-1)
             found = [DistinctRows.of(part) for part in parts]
-            is_quick = all(b.entries is not None or len(b.rows) <= FEW for b in found)
-            self._distinct[blocks] = found if is_quick else None
+            self._distinct[blocks] = found if all(b.is_quick for b in found) else None
         return self._distinct[blocks]
 
     def __getstate__(self) -> dict[str, Any]:

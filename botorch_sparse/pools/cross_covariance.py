@@ -48,7 +48,7 @@ MOST_SPARE = 64
 # Tiles that a kernel is evaluated for at a time, and most entries of them: its
 # temporaries stay in the cache.
 COLUMN_TILES, COLUMN_ENTRIES = 32, 2**21
-# Numbers of columns that come from different rows at a time.
+# The most entries of kernel columns that are looked up from different rows at a time.
 MOST_AT_A_TIME = 2**22
 
 

@@ -178,7 +178,7 @@ class NystromPool:
     @property
     def _fits(self) -> bool:
         """Whether `k_S(x)` of the posterior's `S` may be kept."""
-        return self.fits_in_memory(self._embedded().embedding.posterior.num_inducing)
+        return self.fits_in_memory(self.num_inducing)
 
     def fits_in_memory(self, num_inducing: int) -> bool:
         """Whether `k_S(x)` of the whole table may be kept, in half the memory."""
@@ -425,11 +425,6 @@ class NystromPool:
     def num_inducing(self) -> int:
         """The number `m` of inducing points in use."""
         return self._embedded().embedding.posterior.num_inducing
-
-    @property
-    def whitening(self) -> Tensor:
-        """The matrix that turns `k_S(x)` into `w(x)`, `m x m`."""
-        return self._embedded().embedding.whitening
 
     def _embedded(self) -> CandidateMoments | DeviceMoments:
         if self._state is None:

@@ -446,9 +446,9 @@ class _DrawnOutcome:
         return self._view.prior.scale * float(low.min())
 
     def means(self, record: RunRecord) -> Tensor:
-        """Means at the different points of a record, in units of `Y`; no draws count.
+        """Posterior means at the points of a record, in units of `Y`.
 
-        Those of rows are known.
+        Those of rows are looked up.
         """
         points, num = record.different, len(self._mean)
         means, beside = self._mean[points.clamp_max(num - 1)], points >= num

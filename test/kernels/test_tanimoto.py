@@ -16,7 +16,7 @@ from botorch_sparse.kernels import (
     prior_variance,
     tanimoto,
 )
-from botorch_sparse.kernels.tanimoto import DistinctRows, similarity
+from botorch_sparse.kernels.tanimoto import similarity
 from botorch_sparse.models import SparseSingleTaskGP
 
 
@@ -177,26 +177,6 @@ def test_refuses_negative_entries_and_blocks_that_do_not_fit():
         dense_covariance(TanimotoKernel((2, 3)), X)
     with pytest.raises(InputDataError, match="blocks"):
         TanimotoKernel((0, 3))
-
-
-@pytest.mark.parametrize("share", [0.0, 0.05, 0.5])
-def test_different_rows_have_the_similarities_of_all(share):
-    """To the last bit, with their own bytes, other bytes, and numbers of any kind."""
-    g = torch.Generator().manual_seed(0)
-    counts = torch.randint(1, 40, (20, 60), generator=g)
-    rows = (counts * (torch.rand(20, 60, generator=g) < share)).to(torch.uint8)
-    rows = rows[torch.randint(20, (90,), generator=g)]
-    distinct = DistinctRows.of(rows)
-    assert len(distinct.rows) == len(rows.unique(dim=0))
-    assert torch.equal(distinct.rows[distinct.number], rows)
-    others = rows[:12].clone()
-    others[:, 3] += 1
-    half = rows[:12].double() + 0.5
-    for points in (rows[:3], rows, rows.double(), others, others.double(), half):
-        found = distinct.similarity(points)[distinct.number]
-        expected = similarity(rows.double(), points.double())
-        # Sums of halves are exact too.
-        assert torch.equal(found, expected)
 
 
 @pytest.fixture

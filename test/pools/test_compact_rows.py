@@ -13,9 +13,11 @@ from gpytorch.means import ConstantMean, LinearMean
 
 from botorch_sparse.kernels import TanimotoKernel, dense_covariance
 from botorch_sparse.kernels.kernel_matrices import compares_counts
+from botorch_sparse.kernels.tanimoto import similarity
 from botorch_sparse.pools import compact_rows
 from botorch_sparse.pools.compact_rows import (
     CompactRows,
+    DistinctRows,
     as_bytes,
     distinct_blocks,
     kernel_rows,
@@ -142,6 +144,26 @@ def test_refuses_what_are_no_such_bits(bits: np.ndarray, tmp_path: Path) -> None
         CompactRows.from_packed(tmp_path / "none.npy", D)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.5])
+def test_different_rows_have_the_similarities_of_all(share: float) -> None:
+    """To the last bit, with their own bytes, other bytes, and numbers of any kind."""
+    g = torch.Generator().manual_seed(0)
+    counts = torch.randint(1, 40, (20, 60), generator=g)
+    rows = (counts * (torch.rand(20, 60, generator=g) < share)).to(torch.uint8)
+    rows = rows[torch.randint(20, (90,), generator=g)]
+    distinct = DistinctRows.of(rows)
+    assert len(distinct.rows) == len(rows.unique(dim=0))
+    assert torch.equal(distinct.rows[distinct.number], rows)
+    others = rows[:12].clone()
+    others[:, 3] += 1
+    half = rows[:12].double() + 0.5
+    for points in (rows[:3], rows, rows.double(), others, others.double(), half):
+        found = distinct.similarity(points)[distinct.number]
+        expected = similarity(rows.double(), points.double())
+        # Sums of halves are exact too.
+        assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize("blocks", [None, (6, D - 6)])
 @pytest.mark.parametrize("most", [0, compact_rows.MOST_DISTINCT])
 def test_kernels_of_rows_are_those_of_numbers(
@@ -178,7 +200,7 @@ def test_kernels_of_rows_are_those_of_numbers(
 def test_rows_of_which_neither_they_nor_entries_are_few_are_not_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(compact_rows, "FEW", 20)
+    monkeypatch.setattr(compact_rows, "FEW_ROWS", 20)
     many = np.eye(A, 60, dtype=np.uint8)
     full = 1 - many
     assert CompactRows(torch.from_numpy(many), 60).distinct((60,)) is not None

@@ -69,7 +69,7 @@ def fit_exact(
     is_short = num_rows <= FIRST_ROWS or _slope(mll, num_rows) < NEAR
     sizes = [num_rows] if is_short else [FIRST_ROWS, num_rows]
     for size in sizes:
-        part = _exact_part(mll, size)
+        part = on_random_rows(mll, size)
         fit_once(part, options)
         fitted = replace(Fitted.of(part), chosen=model._inducing_set())
         fitted.give(mll)
@@ -88,7 +88,7 @@ def likelihood_gap(
     """
     if not others:
         return LikelihoodGap(0.0, num_rows)
-    part, losses = _exact_part(mll, num_rows), list[float]()
+    part, losses = on_random_rows(mll, num_rows), list[float]()
     for fitted in [kept, *others]:
         for name, parameter in part.named_parameters():
             parameter.copy_(fitted.hyperparameters[name])
@@ -100,16 +100,9 @@ def likelihood_gap(
     return None if losses[0] == inf else LikelihoodGap(gap, num_rows)
 
 
-def _exact_part(mll: MarginalLogLikelihood, num_rows: int) -> MarginalLogLikelihood:
-    """The objective of random rows as their exact likelihood."""
-    part = on_random_rows(mll, num_rows)
-    part.model.objective = "exact"
-    return part
-
-
 def _slope(mll: MarginalLogLikelihood, num_rows: int) -> float:
     """The steepest slope of the exact objective per row, of positive ones in logs."""
-    part = _exact_part(mll, num_rows)
+    part = on_random_rows(mll, num_rows)
     parameters = [p for p in part.parameters() if p.requires_grad]
     loss = get_loss_closure(part)().sum()
     grads = torch.autograd.grad(loss, parameters, allow_unused=True)
@@ -142,7 +135,7 @@ def on_random_rows(mll: MarginalLogLikelihood, num_rows: int) -> MarginalLogLike
     for module in part.modules():
         if hasattr(module, "learn_coefficients"):
             module.learn_coefficients = False
-    part.model._is_fitting = True  # BoTorch's retries load checkpoints
+    part.model._is_fitting = True
     part.model._take(InducingSet.of_all(raw_inputs(part.model)))
     return part
 

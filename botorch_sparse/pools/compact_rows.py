@@ -35,7 +35,7 @@ from botorch_sparse.posteriors.folding import RepeatedRows
 BITS = 8
 # Entries that are looked at in one go.
 CHUNK_ENTRIES = 2**24
-# Entries of a table whose different rows are kept, in up to 50 MB; and different rows
+# Entries of a table whose different rows are kept, in some 50 MB; and different rows
 # that are few enough to be compared all at once.
 MOST_DISTINCT, FEW_ROWS = 2**25, 2**8
 # Whole numbers from 0 on that a byte holds.

@@ -94,8 +94,9 @@ def _prediction_view(strategy: Any) -> View:
         return mean, sd.square()
 
     surrogate, points = strategy.surrogate, None
-    if surrogate.posterior is not None and surrogate.inducing:
-        points = strategy.record.points(torch.tensor(surrogate.inducing))
+    inducing = () if surrogate.posterior is None else surrogate.inducing
+    if inducing and not surrogate.view.takes_all(len(inducing)):
+        points = strategy.record.points(torch.tensor(inducing))
     candidates = strategy.candidates[:] if strategy.box is None else None
     return View(moments, inducing_points=points, candidates=candidates)
 

@@ -17,6 +17,7 @@ linear in the data: constant data go along, and a constant prior mean is
 estimated from both (`posteriors/constant_mean.py`).
 """
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,20 +31,32 @@ from typing_extensions import override
 
 from botorch_sparse.argument_checks import check_finite, check_kind, check_number
 from botorch_sparse.batching.rules import Rule
+from botorch_sparse.kernels import dense_covariance
+from botorch_sparse.pools.compact_rows import (
+    CHUNK_ENTRIES,
+    CompactRows,
+    Rows,
+    kernel_rows,
+    mean_of,
+    variance_of,
+)
+from botorch_sparse.pools.cross_covariance import group_size, kernel_columns
 from botorch_sparse.pools.device_batch import Choice, DeviceBatch
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows, Shard
 from botorch_sparse.pools.table_batch import POINTS_AT_A_TIME, validate_candidates
+from botorch_sparse.posteriors.features import solve_triangular
 from botorch_sparse.posteriors.nystrom import Moments
 
 
 class ExactPool:
     """Mean and variance of all candidates under the exact GP.
 
-    The exact limit of `NystromPool`, for GP-UCB and GP-BUCB. Memory O(A n), with `n`
-    the rows in use: folded points at the last `rebuild`, runs of one candidate since.
+    The exact limit of `NystromPool`, for GP-UCB, GP-BUCB and expected improvement.
+    Memory O(A n), with `n` the rows in use: folded points at the last `rebuild`, runs
+    of one candidate since.
 
     Args:
-        X: `A x d` candidates.
+        X: `A x d` candidates, or `CompactRows` of bits or counts.
         covar_module: The kernel.
         noise: Noise variance lambda of one evaluation.
         mean_module: The prior mean, zero by default.
@@ -52,7 +65,7 @@ class ExactPool:
 
     def __init__(
         self,
-        X: Tensor,
+        X: Rows,
         covar_module: Kernel,
         noise: float,
         *,
@@ -76,14 +89,36 @@ class ExactPool:
     @torch.no_grad()
     def reset(self) -> None:
         """Forget all data."""
-        self._F = self.X.new_empty(0, len(self.X))
+        self._F = self.X.new_empty(0, len(self))
         self.num_rows = 0
+        self._rebuilt = (self.X[:0], self.X.new_empty(0, 0))  # points and `L`
+        self._appended: list[tuple[int, Tensor]] = []  # candidates and `L_ii` since
         self.information_gain = 0.0  # log det(I + K D^-1) at the last rebuild
         self._run: _ExactRun | None = None
         self._open_row: Tensor | None = None
-        prior = self.mean_module(self.X)
-        self._moments = _PosteriorMeans.prior(prior, self.has_constant)
-        self.variance = self.covar_module(self.X, diag=True)
+        self._moments = self._prior_means()
+        self.variance = variance_of(self.covar_module, self.X)
+
+    def _prior_means(self) -> "_PosteriorMeans":
+        prior = mean_of(self.mean_module, self.X)
+        return _PosteriorMeans.prior(prior, self.has_constant)
+
+    def _covariances(self, points: Tensor, size: int) -> Tensor:
+        """The prior's of `k` points with all candidates, `k x A`.
+
+        So many points share a product, which may round by their number.
+        """
+        kernel, X = self.covar_module, self.X
+        if isinstance(X, CompactRows) and X.is_cpu:
+            size = group_size(kernel)  # as many at all times
+            return torch.cat([kernel_columns(kernel, X, p) for p in points.split(size)])
+        columns = X.new_empty(len(points), len(X))
+        step = max(1, CHUNK_ENTRIES // max(size, X.shape[-1]))
+        for start in range(0, len(X), step):
+            Z = kernel_rows(kernel, X, slice(start, start + step))
+            for out, part in zip(columns.split(size), points.split(size), strict=True):
+                out[:, start : start + step] = dense_covariance(kernel, part, Z)
+        return columns
 
     @property
     def mean(self) -> Tensor:
@@ -101,33 +136,43 @@ class ExactPool:
         """
         pool = copy(self)
         pool._run = copy(self._run) if continues else None
+        pool._appended = [*self._appended]
         return pool
 
     @torch.no_grad()
-    def rebuild(self, X: Tensor, Y: Tensor, noise: Tensor) -> None:
+    def rebuild(
+        self, X: Tensor, Y: Tensor, noise: Tensor, rows: Tensor | None = None
+    ) -> None:
         """Condition on (folded) data from scratch: O(A n^2).
 
         Args:
             X: `n x d` points, candidates or not, `n > 0`.
             Y: `n` observations.
             noise: `n` noise variances, positive.
+            rows: `n` numbers of the points if all are candidates; it saves time.
 
         Raises:
             InputDataError: If there is NaN or infinity, on the host.
         """
         check_finite(X=X, Y=Y, noise=noise)
-        L = psd_safe_cholesky(self.covar_module(X).to_dense() + torch.diag(noise))
-        cross = self.covar_module(X, self.X).to_dense()
-        F = torch.linalg.solve_triangular(L, cross, upper=False)
-        prior = _PosteriorMeans.prior(self.mean_module(self.X), self.has_constant)
+        k, k_diag = self._covariances(X, len(X)), variance_of(self.covar_module, self.X)
+        if rows is None:
+            K = dense_covariance(self.covar_module, X)
+        else:  # between equal points it is rounded otherwise
+            K = k[:, rows].diagonal_scatter(k_diag[rows])
+        L = psd_safe_cholesky(K + torch.diag(noise))
+        n, prior = len(X), self._prior_means()
+        self._F = k.new_empty(n + room_beside(n), len(self))
+        F, step = self._F[:n], max(1, CHUNK_ENTRIES // n)
+        for out, part in zip(F.split(step, dim=1), k.split(step, dim=1), strict=True):
+            out.copy_(solve_triangular(L, part, upper=False))
         error = prior.observed(Y) - prior.observed(self.mean_module(X), 0.0)
-        z = torch.linalg.solve_triangular(L, error.mT, upper=False)
+        z = solve_triangular(L, error.mT, upper=False)
         self._moments = prior.add(z, F)
-        k_diag = self.covar_module(self.X, diag=True)
         self.variance = (k_diag - F.square().sum(0)).clamp_min(0.0)
         log_det = 2.0 * L.diagonal().log().sum() - noise.log().sum()
         self.information_gain = max(float(log_det), 0.0)
-        self._F, self.num_rows = F.contiguous(), len(X)
+        self.num_rows, self._rebuilt, self._appended = n, (X, L), []
         self._run = self._open_row = None
 
     @torch.no_grad()
@@ -146,55 +191,108 @@ class ExactPool:
             variance = torch.where(there >= len(self), prior, variance)
         return variance
 
-    @torch.no_grad()
     def append(self, index: int, Y: float) -> None:
-        """Condition on one more evaluation of a candidate: O(A n), O(A) for a run."""
-        moments = self._moments
-        run, f, scale = self.pend(index)
-        run.moments, run.total = run.moments or moments, run.total + Y
-        feedback = f.new_full((), run.total / run.count)
-        z = (run.moments.observed(feedback) - run.moments.of_columns[:, index]) / scale
-        self._moments = run.moments.add(z.unsqueeze(0), f.unsqueeze(0))
+        """Condition on one more evaluation of a candidate; see `extend`."""
+        self.extend([index], [Y])
 
     @torch.no_grad()
-    def pend(self, index: int) -> tuple["_ExactRun", Tensor, Tensor]:
+    def extend(self, index: Sequence[int], Y: Sequence[float]) -> None:
+        """Condition on more evaluations of candidates: O(A n) each, O(A) in a run."""
+        points = self.X[torch.tensor(index, dtype=torch.long, device=self.X.device)]
+        for i, y, k in zip(index, Y, self._covariances(points, 1), strict=True):
+            moments = self._moments
+            run, f, scale = self.pend(i, k)
+            run.moments, run.total = run.moments or moments, run.total + y
+            moments, feedback = run.moments, f.new_full((), run.total / run.count)
+            z = (moments.observed(feedback) - moments.of_columns[:, i]) / scale
+            self._moments = moments.add(z.unsqueeze(0), f.unsqueeze(0))
+
+    @torch.no_grad()
+    def pend(
+        self, index: int, k: Tensor | None = None
+    ) -> tuple["_ExactRun", Tensor, Tensor]:
         """Variances with one more evaluation, whose value is not known.
+
+        Args:
+            index: Its candidate.
+            k: `A` prior covariances of the candidate with all, if they are known.
 
         Returns:
             Its run, the run's row of `F` (`A`), and what the row was divided by.
         """
         run = self._run
         if run is None or run.index != index:
-            run = self._run = self._start_run(index)
+            if k is None:
+                k = self._covariances(self.X[index : index + 1], 1).squeeze(0)
+            run = self._run = self._start_run(index, k)
             self.num_rows += 1
         run.count += 1
         scale = (run.covariance[index] + self.noise / run.count).sqrt()
+        place = self.num_rows - 1 - len(self._rebuilt[0])
+        self._appended[place:] = [(index, scale)]  # again for each of a run
         f = self._set_row(self.num_rows - 1, run.covariance / scale)
         self._open_row = f
         self.variance = (run.variance - f.square()).clamp_min(0.0)
         return run, f, scale
 
-    def _start_run(self, index: int) -> "_ExactRun":
+    def _start_run(self, index: int, k: Tensor) -> "_ExactRun":
         """The posterior covariance of a candidate with all."""
-        F = self._rows(self.num_rows)
-        k = self.covar_module(self.X[index : index + 1], self.X).to_dense().squeeze(0)
+        F = self._rows()
         covariance = k - F[:, index] @ F
         covariance[index] = covariance[index].clamp_min(0.0)
         return _ExactRun(index, covariance, self.variance)
 
-    def _rows(self, num_rows: int) -> Tensor:
-        """The first rows, with this pool's own open run."""
+    def _rows(self) -> Tensor:
+        """The rows `F`, `n x A`, with this pool's own open run."""
         if self._open_row is not None:
             self._F[self.num_rows - 1] = self._open_row
-        return self._F[:num_rows]
+        return self._F[: self.num_rows]
 
     def _set_row(self, row: int, values: Tensor) -> Tensor:
-        """Write one row of `F`; the buffer doubles when it is full."""
+        """Write one row of `F`; the buffer grows when it is full."""
         if row == len(self._F):
-            room = self._F.new_empty(max(16, len(self._F)), len(self))
+            room = self._F.new_empty(room_beside(row), len(self))
             self._F = torch.cat([self._F, room])
         self._F[row] = values
         return values
+
+    def cross_covariance(self, rows: Tensor | slice) -> Tensor:
+        """Covariances `F(x)` of `k` rows with the whitened data, `n x k`."""
+        return self._rows()[:, rows]
+
+    @torch.no_grad()
+    def cross_covariance_at(self, X: Tensor) -> Tensor:
+        """The same of `k x d` points. Cost: O(n^2 k)."""
+        (points, factor), n = self._rebuilt, self.num_rows
+        L = self.X.new_zeros(n, n)
+        L[: len(factor), : len(factor)] = factor
+        if self._appended:
+            index, scales = zip(*self._appended, strict=True)
+            rows = torch.tensor(index, device=L.device)
+            points = torch.cat([points, self.X[rows]])
+            L[len(factor) :] = self._rows()[:, rows].mT.tril(len(factor) - 1)
+            L.diagonal()[len(factor) :] = torch.stack(scales)
+        K = dense_covariance(self.covar_module, points, X)
+        return solve_triangular(L, K, upper=False)
+
+    def explained_weights(self, cross_covariance: Tensor) -> Tensor:
+        r"""Weights of `F(x)` in what the data explain of covariances with points.
+
+        With their own :math:`F(x')`, `n x k`, these are the weights:
+        :math:`\mathrm{cov}(x, x') = k(x, x') - F(x)^\top F(x')`.
+        """
+        return cross_covariance
+
+    @torch.no_grad()
+    def covariances(self, X: Tensor, cross_covariance: Tensor) -> Tensor:
+        """Posterior covariances of `k x d` points with all candidates, `k x A`.
+
+        Args:
+            X: The points.
+            cross_covariance: Theirs with the whitened data, `n x k`. Cost: O(k A n).
+        """
+        k = self._covariances(X, 1)
+        return torch.addmm(k, cross_covariance.mT, self._rows(), alpha=-1)
 
     square_memory = 0  # nothing is kept: each point's row is new
     squares_at_a_time = POINTS_AT_A_TIME
@@ -221,8 +319,7 @@ class ExactPool:
 
         All of a covariance is embedded: both are the same.
         """
-        F = self._rows(self.num_rows)
-        K = self.covar_module(self.X[rows], self.X).to_dense()
+        F, K = self._rows(), self._covariances(self.X[rows], len(rows))
         squares = (K - F[:, rows].mT @ F).square_()
         return squares.unsqueeze(1).expand(-1, 2, -1)
 
@@ -234,6 +331,11 @@ class ExactPool:
     ) -> "ExactBatch":
         """Start a batch; see `Points`."""
         return ExactBatch(self, multiplier, rule, selectable)
+
+
+def room_beside(num_rows: int) -> int:
+    """How many more rows a buffer has than it needs."""
+    return max(16, num_rows // 4)
 
 
 @dataclass(frozen=True, eq=False)

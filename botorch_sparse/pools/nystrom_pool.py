@@ -408,18 +408,22 @@ class NystromPool:
         """`k_S(x)` of some candidates, `m x k`; looked up, or computed if streamed."""
         return self._embedded().cross_covariance(index)
 
+    def cross_covariance_at(self, X: Tensor) -> Tensor:
+        """The same of `k x d` points, computed."""
+        posterior = self._embedded().embedding.posterior
+        return posterior.covariance_with_inducing(X)
+
     @torch.no_grad()
-    def explained_weights(self, K: Tensor) -> Tensor:
+    def explained_weights(self, cross_covariance: Tensor) -> Tensor:
         r"""Weights of `k_S(x)` in what the data explain of covariances with points.
 
         .. math:: \mathrm{cov}(x, x') = k(x, x') - k_S(x)^\top (F F^\top)^{-1} k_S(x')
 
-        with the factor of `Embedding`; the last two are the weights, `m x k`.
-
-        Args:
-            K: `k_S(x')` of `k` points, `m x k`. Cost: O(k m^2).
+        with the factor of `Embedding`; the last two are the weights, `m x k`, from
+        `k_S(x')` of `k` points, `m x k`. Cost: O(k m^2).
         """
-        return torch.cholesky_solve(K, self._embedded().embedding.factor)
+        factor = self._embedded().embedding.factor
+        return torch.cholesky_solve(cross_covariance, factor)
 
     @property
     def num_inducing(self) -> int:

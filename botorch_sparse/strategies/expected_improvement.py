@@ -76,11 +76,12 @@ from typing_extensions import override
 from botorch_sparse.argument_checks import check_keywords, check_whole
 from botorch_sparse.inducing import PosteriorVarianceSampler
 from botorch_sparse.kernels import dense_covariance
-from botorch_sparse.pools import NystromPool
+from botorch_sparse.pools import ExactPool
 from botorch_sparse.pools.compact_rows import kernel_rows, kernel_with
 from botorch_sparse.posteriors.features import solve_rows
+from botorch_sparse.posteriors.nystrom import Moments
 from botorch_sparse.private_names import log_ei_helper
-from botorch_sparse.strategies.data.domain import FEWEST_INITIAL, Domain
+from botorch_sparse.strategies.data.domain import FEWEST_INITIAL, Domain, TableDomain
 from botorch_sparse.strategies.data.outcomes import Constraint
 from botorch_sparse.strategies.data.preference import Preference
 from botorch_sparse.strategies.data.run_record import RunRecord
@@ -93,7 +94,10 @@ from botorch_sparse.strategies.model_strategy import (
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
 from botorch_sparse.strategies.surrogates.prior_fitting import few_data_kernel
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
-from botorch_sparse.strategies.surrogates.table_posterior import NystromTablePosterior
+from botorch_sparse.strategies.surrogates.table_posterior import (
+    ExactTablePosterior,
+    TablePosterior,
+)
 
 DEFAULT_BATCH_SIZE = 8
 # Improvements of less than this are smoothed, in units of scalarizations.
@@ -121,19 +125,23 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
     `SparseSingleTaskGP`. The formula is in `strategies/expected_improvement.py`.
 
     It takes any number of objectives and constraints. Where the kernel is inferred, it
-    is `few_data_kernel`, and the posterior of up to 1,000 different rows is exact.
+    is `few_data_kernel`. The posterior of up to 1,000 different rows is exact.
 
-    Cost, with `A` candidates, `n` evaluations and `m` inducing points, for each
-    outcome: O(n m^2 + A m^2) for each batch, with several objectives O(128 A) more, and
-    for its j-th point O(A), and O(j (m + 128)) for each row that is brought up to date,
-    some hundreds or thousands. Memory O(A m) up to 2 GiB; beyond it the kernel is
-    evaluated at these rows and the inducing points each time.
+    Cost, with `A` candidates and `n` evaluations, for each outcome: O(A n) for each
+    evaluation, and O(A n^2) where hyperparameters were fitted since; with several
+    objectives O(128 A) more for a batch; for its j-th point O(A n), and O(128 j) for
+    each row that is brought up to date, some hundreds or thousands. Memory O(A n).
+
+    From there on, or where `8 A n` bytes are more than 1 GiB, there are `m` inducing
+    points, at most 1,000. A batch costs O((A + n) m^2) then, its j-th point O(A), and a
+    row that is brought up to date O(j (m + 128)). Where `8 A m` bytes are more than 1
+    GiB, the kernel is evaluated at these rows and the inducing points each time.
 
     Args:
         candidates: `A x d` points to choose from.
         covar_module: The kernel, or None to infer it; see `ModelStrategy`.
         lam: The noise variance of an evaluation; see `ModelStrategy`.
-        oversampling: See `PosteriorVarianceSampler`.
+        oversampling: See `PosteriorVarianceSampler`, which draws inducing points.
         batch_size: Points in each batch.
         cost: `A` positive costs of the candidates, in any unit.
         budget: What all evaluations may cost together, in that unit; None for no limit.
@@ -194,8 +202,11 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
         blocks = range(0, len(start), MOST_AT_A_TIME)
         bounds = [batch.log_bound(slice(i, i + MOST_AT_A_TIME)) for i in blocks]
         score, chosen = start + torch.cat(bounds), list[int]()
-        for point in self.record.points(self.pending).unsqueeze(-2):
-            batch.append(point)
+        for number in self.pending.unsqueeze(-1):
+            if (row := int(number)) < len(start):
+                batch.append_row(row)
+            else:
+                batch.append(self.record.points(number))
         while len(chosen) < limit:
             row = _best_row(score if batch.is_single else score.clone(), start, batch)
             chosen.append(row)
@@ -217,9 +228,7 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
     def _no_batch(self) -> "_GrowingBatch":
         """The improvement of no points, given the data."""
         record, views = self.record, [part.view for part in self.surrogate.parts]
-        parts = [
-            None if view.posterior is None else _DrawnOutcome(view) for view in views
-        ]
+        parts = [_DrawnOutcome(view) if view.num_inducing() else None for view in views]
         unknown = torch.full((len(record.different),), torch.nan, dtype=torch.double)
         means = [unknown if part is None else part.means(record) for part in parts]
         measured = torch.stack(means, dim=-1)
@@ -237,10 +246,9 @@ def _surrogate_of(
     surrogate = surrogate_of(
         domain, settings, sampler=sampler, inferred_kernel=few_data_kernel
     )
-    view, most = surrogate.view, MOST_EXACT
-    assert isinstance(view, NystromTablePosterior)
-    pool = NystromPool(view.pool.X, max_memory=view.pool.max_memory, screens=False)
-    view = replace(view, pool=pool).blank(view.prior)
+    source, max_memory, most = surrogate.source, surrogate.max_memory, MOST_EXACT
+    assert isinstance(domain, TableDomain)  # there are candidates
+    view = ExactTablePosterior.of_few(source, domain, max_memory, most)
     return replace(surrogate, view=view, exact_size=most, max_inducing=most)
 
 
@@ -402,8 +410,9 @@ def _best_row(score: Tensor, start: Tensor, batch: _GrowingBatch) -> int:
 class _Point(NamedTuple):
     """A point, and what is known of it without any draws."""
 
+    row: int | None  # of the table
     x: Tensor  # `1 x d`, as the kernel takes it
-    K_S: Tensor  # covariances with the inducing points, `m x 1`
+    cross_covariance: Tensor  # of the pool, `m x 1`
     mean: Tensor  # 1
     variance: Tensor  # 1
 
@@ -426,13 +435,13 @@ class _DrawnOutcome:
         view: The table, with a posterior of the data.
     """
 
-    def __init__(self, view: NystromTablePosterior) -> None:
-        assert view.pool.posterior is not None
-        self._view, self._posterior = view, view.pool.posterior
+    def __init__(self, view: TablePosterior) -> None:
+        self._view, self._kernel = view, view.prior.covar_module
         mean, variance = (each.double().cpu() for each in view.pool.all_moments())
         self._mean, self._variance = mean, variance
         self._jitter = LEAST_SHARE * float(variance.max())
         self._points = list[Tensor]()  # 1 x d each
+        self._columns = list[Tensor]()  # covariances with all rows, A each
         self._explained = list[Tensor]()  # m x 1 each, see `explained_weights`
         self._factor = variance.new_empty(0, 0)  # R
         self._z = variance.new_empty(1, 0)  # draws x points
@@ -454,7 +463,7 @@ class _DrawnOutcome:
         means, beside = self._mean[points.clamp_max(num - 1)], points >= num
         if beside.any():
             x = self._view.source.inputs(record.points(points[beside]))
-            means[beside] = self._posterior.mean(x).double().cpu()
+            means[beside] = self._moments_at(x).mean
         return self._view.prior.scale * means
 
     def given_draws(self, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
@@ -469,9 +478,7 @@ class _DrawnOutcome:
         """
         mean, variance = self._mean[rows], self._variance[rows]
         if self._points:
-            pool, kernel = self._view.pool, self._posterior.covar_module
-            prior = kernel_with(kernel, pool.X, rows, torch.cat(self._points))
-            c = self._given_data(prior, pool.cross_covariance(rows))
+            c = self._covariances(rows)
             u = solve_rows(self._factor, c)
             mean = mean + self._z @ u.mT
             variance = variance - u.square().sum(-1)
@@ -481,19 +488,26 @@ class _DrawnOutcome:
     def of_row(self, row: int) -> _Point:
         """A row as a point."""
         rows, pool = torch.tensor([row]), self._view.pool
-        x = kernel_rows(self._posterior.covar_module, pool.X, rows)
-        K_S = pool.cross_covariance(rows)
-        return _Point(x, K_S, self._mean[rows], self._variance[rows])
+        x = kernel_rows(self._kernel, pool.X, rows)
+        cross_covariance = pool.cross_covariance(rows)
+        return _Point(row, x, cross_covariance, self._mean[rows], self._variance[rows])
 
     def of_point(self, x: Tensor) -> _Point:
         """A point as the kernel takes it."""
-        x = self._view.source.inputs(x.to(self._view.pool.X.device))
-        mean, variance = self._posterior.moments(x)
-        K_S = self._posterior.covariance_with_inducing(x)
-        return _Point(x, K_S, mean.double().cpu(), variance.double().cpu())
+        view = self._view
+        x = view.source.inputs(x.to(view.pool.X.device))
+        return _Point(None, x, view.pool.cross_covariance_at(x), *self._moments_at(x))
+
+    def _moments_at(self, x: Tensor) -> Moments:
+        """Those of points as the kernel takes them, on the host."""
+        posterior = self._view.posterior
+        assert posterior is not None  # there is data
+        return Moments(*(each.double().cpu() for each in posterior.moments(x)))
 
     def draw(self, point: _Point, z: Tensor) -> Tensor:
-        """Values at one more point. Cost: O(m^2 + j m) with `j` points.
+        """Values at one more point.
+
+        Cost: O(m^2 + j m) with `j` points; O(A n) where the posterior is exact.
 
         Args:
             point: The point.
@@ -504,8 +518,11 @@ class _DrawnOutcome:
         """
         share = self._variance.new_empty(1, 0)
         if self._points:
-            kernel, points = self._posterior.covar_module, torch.cat(self._points)
-            c = self._given_data(dense_covariance(kernel, point.x, points), point.K_S)
+            if point.row is None:
+                prior = dense_covariance(self._kernel, point.x, torch.cat(self._points))
+                c = self._given_data(prior, point.cross_covariance)
+            else:
+                c = self._covariances(slice(point.row, point.row + 1))
             share = solve_rows(self._factor, c)
         # Also of a point that rounding makes the others explain.
         pivot = (point.variance - share.square().sum(-1)).clamp_min(0.0) + self._jitter
@@ -515,16 +532,28 @@ class _DrawnOutcome:
         below = torch.cat([share, pivot.sqrt().unsqueeze(-1)], -1)
         self._factor = torch.cat([above, below])
         self._z = torch.cat([self._z.expand(len(z), -1), z.unsqueeze(-1)], -1)
-        self._explained.append(self._view.pool.explained_weights(point.K_S))
+        explained = self._view.pool.explained_weights(point.cross_covariance)
+        self._explained.append(explained)
         self._points.append(point.x)
+        if isinstance(pool := self._view.pool, ExactPool):
+            column = pool.covariances(point.x, point.cross_covariance)
+            self._columns.append(column.squeeze(0).double().cpu())
         return self._view.prior.scale * (point.mean + self._z @ below.squeeze(0))
 
-    def _given_data(self, prior: Tensor, K_S: Tensor) -> Tensor:
+    def _covariances(self, rows: Tensor | slice) -> Tensor:
+        """Posterior covariances of `q` rows with the points so far, `q x j`."""
+        if self._columns:
+            return torch.stack([column[rows] for column in self._columns], dim=-1)
+        pool, points = self._view.pool, torch.cat(self._points)
+        prior = kernel_with(self._kernel, pool.X, rows, points)
+        return self._given_data(prior, pool.cross_covariance(rows))
+
+    def _given_data(self, prior: Tensor, cross_covariance: Tensor) -> Tensor:
         """Posterior covariances with the points so far, `q x j`, from the prior's.
 
         Args:
             prior: `q x j`.
-            K_S: Covariances of the `q` others with the inducing points, `m x q`.
+            cross_covariance: The pool's of the `q` others, `m x q`.
         """
-        explained = K_S.mT @ torch.cat(self._explained, dim=-1)
+        explained = cross_covariance.mT @ torch.cat(self._explained, dim=-1)
         return (prior - explained).double().cpu()

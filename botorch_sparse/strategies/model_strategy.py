@@ -44,7 +44,6 @@ from botorch_sparse.strategies.surrogates.surrogate import DomainPosterior, Surr
 from botorch_sparse.strategies.surrogates.table_posterior import (
     ExactTablePosterior,
     NystromTablePosterior,
-    exact_pool,
 )
 
 # Where a batch ends at the latest: points without variance add nothing to any bound.
@@ -273,8 +272,8 @@ class ModelStrategy(Strategy, Generic[S]):
 
         Its points are the kernel's inputs: the given ones, or where the kernel is
         inferred the columns that vary, scaled to [0, 1], and what `related` campaigns
-        say. Its values are in the prior's
-        `scale`. An exact posterior has none.
+        say. Its values are in the prior's `scale`. Of an exact posterior all points are
+        inducing points, and it is computed when it is asked for, in O(n^3).
         """
         return self.surrogate.posterior
 
@@ -511,5 +510,4 @@ def _posterior_on(
             "Exact posteriors are not shared by ranks: GPUCB, GPBUCB and "
             "UncertaintyReduction take one process. Use BBKB, BKB or ThompsonSampling."
         )
-    X = source.inputs(domain.own_rows[:])
-    return ExactTablePosterior(source, prior, exact_pool(X, prior))
+    return ExactTablePosterior.of(source, domain)

@@ -459,7 +459,7 @@ class UCBStrategy(ModelStrategy[Any]):
             r = surrogate.view.residual_trace(record)
             statistics = replace(statistics, lambda_max=r)
         if radius.needs_mean_norm:
-            mean_norm = surrogate.view.mean_norm(record)
+            mean_norm = surrogate.view.mean_norm()
             statistics = radius.update(statistics, mean_norm)
         return statistics
 

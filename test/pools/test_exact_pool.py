@@ -9,7 +9,8 @@ import torch
 from batch_oracles import Problem, assert_close, fewer, make_problem
 from gpytorch.means import ConstantMean
 
-from botorch_sparse.pools import ExactPool
+from botorch_sparse.kernels import TanimotoKernel
+from botorch_sparse.pools import CompactRows, ExactPool
 
 TOLERANCE = {
     torch.float64: {"rtol": 1e-8, "atol": 1e-8},
@@ -120,3 +121,66 @@ def test_information_gain_and_prior_mean(double: dict[str, Any]) -> None:
     problem.Y = Y - 2.0
     mean = dense_posterior(problem, evaluations(problem)).mean + 2.0
     assert_close(pool.mean, mean, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("parts", [[7], [1, 1, 5], [3, 4]])
+def test_evaluations_at_once_are_those_one_by_one(
+    parts: list[int], tkwargs: dict[str, Any]
+) -> None:
+    """To the last bit, however they are cut, in the middle of a run too."""
+    pool, twin = (make_problem(5, lam=0.1).exact_pool(**tkwargs) for _ in range(2))
+    index, Y = [4, 1, 1, 1, 6, 4, 4], [0.1, 0.2, 0.3, -1.0, 0.5, 0.6, 2.0]
+    for i, y in zip(index, Y, strict=True):
+        twin.append(i, y)
+    for rows in torch.arange(7).split(parts):
+        pool.extend([index[i] for i in rows], [Y[i] for i in rows])
+    assert torch.equal(pool.mean, twin.mean)
+    assert torch.equal(pool.variance, twin.variance)
+
+
+@pytest.mark.parametrize("is_in_table", [True, False])
+def test_covariances_with_whitened_data(
+    is_in_table: bool, tkwargs: dict[str, Any]
+) -> None:
+    """Of rows and of points beside the table, after a rebuild, runs and forks."""
+    problem = make_problem(11, lam=0.2)
+    pool = problem.exact_pool(**tkwargs)
+    X, Y, noise = (t.to(**tkwargs) for t in problem.data)
+    if is_in_table:
+        pool.rebuild(X, Y, noise, problem.row.to(X.device))
+    data = list(zip(problem.row.tolist(), noise.tolist(), strict=True))
+    for i in (2, 2, 5, 0):
+        pool.append(i, 1.0)
+        data.append((i, problem.lam))
+    other = pool.fork()
+    other.append(0, 3.0)
+    other.append(3, 3.0)
+    kernel = oracles.DENSE[problem.kernel]
+    rows, d = zip(*data, strict=True)
+    K = kernel(problem.X[list(rows)], problem.X[list(rows)])
+    K = K + torch.diag(torch.tensor(d, dtype=torch.float64))
+    beside = problem.X[:4] + 0.1
+    Z = torch.cat([problem.X, beside])
+    k = kernel(Z, problem.X[list(rows)])
+    expected = k @ torch.linalg.solve(K, k.mT)
+    at = pool.cross_covariance_at(beside.to(**tkwargs))
+    whole = torch.cat([pool.cross_covariance(slice(None)), at], dim=1)
+    found = whole.mT @ pool.explained_weights(whole)
+    assert_close(found, expected, **TOLERANCE[pool.X.dtype])
+
+
+def test_rows_of_counts() -> None:
+    """As bytes they are as they are in float64."""
+    g = torch.Generator().manual_seed(0)
+    counts = torch.randint(0, 3, (40, 12), generator=g).to(torch.uint8)
+    kernel, rows = TanimotoKernel().double().requires_grad_(False), torch.arange(5)
+    Y, noise = rows.double(), torch.full((5,), 0.1).double()
+    dense, compact = (
+        ExactPool(X, kernel, 0.1, has_constant=True)
+        for X in (counts.double(), CompactRows(counts, 12))
+    )
+    for pool in (dense, compact):
+        pool.rebuild(pool.X[rows], Y, noise, rows)
+        pool.extend([7, 7, 3], [1.0, 2.0, 3.0])
+    assert_close(compact.mean, dense.mean, rtol=1e-10, atol=1e-10)
+    assert_close(compact.variance, dense.variance, rtol=1e-10, atol=1e-10)

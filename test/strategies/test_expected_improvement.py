@@ -28,6 +28,7 @@ from botorch_sparse.strategies.expected_improvement import (
     SMOOTHING,
     normal_draws,
 )
+from botorch_sparse.strategies.surrogates.table_posterior import ExactTablePosterior
 
 LAM = 1e-2
 X = make_candidates(80)
@@ -107,11 +108,19 @@ def chosen_by_hand(
     return rows
 
 
-def asked(values: Tensor, num: int = 5, unique: bool = True, **given: Any) -> list[int]:
+def asked(
+    values: Tensor,
+    num: int = 5,
+    unique: bool = True,
+    parts: tuple[int, ...] = (12,),
+    **given: Any,
+) -> list[int]:
     strategy = ExpectedImprovement(
         X, make_kernel(), LAM, 1e9, batch_size=num, unique=unique, **given
     )
-    strategy.tell(X[TOLD], values[TOLD])
+    for rows in TOLD.split(parts):
+        strategy.tell(X[rows], values[rows])
+        strategy.learn()
     indices = strategy.ask().indices
     assert indices is not None
     return indices.tolist()
@@ -129,6 +138,72 @@ def test_rows_are_those_of_the_definition(
     values = objective(X)
     assert asked(values, 12) == chosen_by_hand(12, values)
     assert asked(-values, 12, minimize=True) == chosen_by_hand(12, values)
+
+
+def test_values_that_come_later_are_appended() -> None:
+    """The same rows as with all values at once, by hand."""
+    values = objective(X)
+    assert asked(values, 12, parts=(5, 1, 6)) == chosen_by_hand(12, values)
+
+
+def run_to(strategy: ExpectedImprovement, size: int) -> ExpectedImprovement:
+    """Batches of four until so many evaluations; each third one is measured twice."""
+    while len(strategy.history) < size:
+        batch = strategy.ask()
+        strategy.tell(batch, objective(batch.X))
+        strategy.tell(batch.X[::3], objective(batch.X[::3]) + 0.1)
+    return strategy
+
+
+@pytest.mark.parametrize("most", [1_000, 20, 4])
+def test_a_run_goes_on_from_each_of_its_states(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last bit, where the posterior is exact, sparse, or changes in between.
+
+    Also from the states of a run in which another one stands elsewhere.
+    """
+    monkeypatch.setattr(expected_improvement, "MOST_EXACT", most)
+
+    def fresh() -> ExpectedImprovement:
+        return ExpectedImprovement(X, batch_size=4, seed=0)
+
+    whole, states = fresh(), list[tuple[dict[str, Any], list[int], Tensor]]()
+    for size in range(6, 60, 6):
+        state = run_to(whole, size).state_dict()
+        batch, moments = whole.ask(), whole.surrogate.view.pool.all_moments()
+        states.append((state, batch.indices.tolist(), torch.stack(moments)))  # type: ignore[union-attr]
+        whole.tell(batch, objective(batch.X))
+    is_exact = isinstance(whole.surrogate.view, ExactTablePosterior)
+    assert is_exact == (most == 1_000)
+    for state, rows, moments in [*states, *states[::-1]]:
+        for strategy in (fresh(), whole):
+            strategy.load_state_dict(state)
+            assert strategy.ask().indices.tolist() == rows  # type: ignore[union-attr]
+            found = torch.stack(strategy.surrogate.view.pool.all_moments())
+            assert found.equal(moments)
+
+
+def test_a_point_beside_the_table_may_be_pending() -> None:
+    """Rows are chosen as with the point in the table, and its mean is the model's."""
+    beside, values = X[40:41] + 1e-3, objective(X)
+    chosen = list[list[int]]()
+    for candidates in (X, torch.cat([X, beside])):
+        strategy = ExpectedImprovement(
+            candidates, make_kernel(), LAM, 1e9, batch_size=6, unique=True
+        )
+        for rows in TOLD.split((5, 1, 6)):
+            strategy.tell(X[rows], values[rows])
+            strategy.learn()
+        batch = strategy._no_batch()
+        batch.append(beside)
+        gains = batch.log_gain(slice(0, 80))
+        chosen.append(gains.topk(5).indices.tolist())
+        if len(candidates) > 80:
+            batch = strategy._no_batch()
+            batch.append_row(80)
+            assert torch.allclose(batch.log_gain(slice(0, 80)), gains, atol=1e-6)
+    assert chosen[0] == chosen[1]
 
 
 def test_what_a_row_adds_is_an_integral(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ from botorch_sparse.argument_checks import short_list
 from botorch_sparse.kernels import TanimotoKernel, shrink_lengthscales
 from botorch_sparse.kernels.related_kernel import RelatedKernel
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.pools.compact_rows import CompactRows
+from botorch_sparse.pools.compact_rows import CompactRows, Rows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import (
     condition_with_constant_mean,
@@ -61,7 +61,7 @@ from botorch_sparse.strategies.surrogates.related import (
 # Hyperparameters are fitted by the exact likelihood of at most so many points.
 FIT_SIZE = 300
 # Points, or rows of bits and counts.
-RowsT = TypeVar("RowsT", Tensor, CompactRows)
+RowsT = TypeVar("RowsT", Tensor, CompactRows, Rows)
 # Prior spread of log-lengthscales where data are few; the least lengthscale, BoTorch's.
 FEW_DATA_SIGMA, LEAST_LENGTHSCALE = 1.2, 0.025
 # Evaluations before the first fit.

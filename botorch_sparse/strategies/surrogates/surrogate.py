@@ -98,7 +98,7 @@ class DomainPosterior(ABC):
     @property
     @abstractmethod
     def posterior(self) -> NystromPosterior | None:
-        """The Nystrom posterior; None before data, and for the exact one."""
+        """The Nystrom posterior; None before data."""
 
     @property
     def model(self) -> SparseSingleTaskGP | None:
@@ -113,12 +113,16 @@ class DomainPosterior(ABC):
         """
         return None
 
+    def takes_all(self, num: int) -> bool:
+        """Whether it is exact for so many unique points, which need no choice then."""
+        return False
+
     @abstractmethod
-    def blank(self, prior: Prior) -> Self:
+    def blank(self, prior: Prior) -> "DomainPosterior":
         """The same without data under another prior."""
 
     @abstractmethod
-    def on(self, domain: TableDomain, max_memory: int) -> Self:
+    def on(self, domain: TableDomain, max_memory: int) -> "DomainPosterior":
         """The same on another table, without data; see `NystromPool.max_memory`."""
 
     @abstractmethod
@@ -128,7 +132,7 @@ class DomainPosterior(ABC):
         record: Evaluations,
         values: FoldedEvaluations,
         chosen: Tensor,
-    ) -> Self:
+    ) -> "DomainPosterior":
         """The posterior of all evaluations.
 
         Args:
@@ -220,10 +224,6 @@ class DomainPosterior(ABC):
     def clear(self) -> None:  # noqa: B027 (nothing, where nothing is kept)
         """Drop what is kept for later values, which may be half done."""
 
-    def posterior_of(self, record: Evaluations) -> NystromPosterior | None:
-        """The posterior, computed anew where it is exact; None without data."""
-        return self.posterior
-
     @torch.no_grad()
     def information_gain(self, record: Evaluations) -> float:
         r"""A bound on `log det(I + K D^-1)` of the first history that was learned.
@@ -265,12 +265,12 @@ class DomainPosterior(ABC):
         return accuracy_certificate(posterior, X, noise)
 
     @torch.no_grad()
-    def mean_norm(self, record: Evaluations) -> float:
-        """The RKHS norm of the posterior mean of a history that was learned.
+    def mean_norm(self) -> float:
+        """The RKHS norm of the posterior mean.
 
         Cost: O(m^2); O(n^3) for the exact posterior, factorized anew.
         """
-        posterior = self.posterior_of(record)
+        posterior = self.posterior
         return 0.0 if posterior is None else posterior_mean_norm(posterior)
 
 
@@ -331,7 +331,7 @@ class Surrogate:
 
     @property
     def posterior(self) -> NystromPosterior | None:
-        """The Nystrom posterior; None before data, and for the exact one."""
+        """The Nystrom posterior; None before data."""
         return self.view.posterior
 
     @property
@@ -486,7 +486,7 @@ class Surrogate:
         """Places of the next inducing points among the unique points; on the host."""
         is_inferred, ranks = self.source.is_inferred, self.source.ranks
         is_small = is_inferred and len(values) <= self.exact_size
-        if self.sampler is None or is_small:
+        if self.sampler is None or is_small or self.view.takes_all(len(values)):
             return torch.arange(len(values))
         variance = self._variance_before(prior, record, values)
         fresh = not self.inducing and len(values) > 1
@@ -569,7 +569,7 @@ class Surrogate:
         self, state: dict[str, Any], record: Evaluations, num_learned: int
     ) -> Self:
         """What a saved run had learned, to the bit, from `state_dict`."""
-        inducing, is_all = state["inducing"], self.sampler is None
+        inducing = state["inducing"]
         prior = self.source.initial()
         if num_learned > 0:
             prior = self.source.prior_of_state(state["prior"])
@@ -578,8 +578,9 @@ class Surrogate:
         for num in sorted({rebuilt, num_learned} - {0}):
             first = self._moved(record, num)
             values = first.folded(num)
+            takes_all = self.sampler is None or view.takes_all(len(values))
             every = torch.arange(len(values))
-            chosen = every if is_all else values.places(inducing)
+            chosen = every if takes_all else values.places(inducing)
             first, values = self._weighted(prior, first, values, chosen)
             view = view.learned(prior, first, values, chosen)
         return replace(

@@ -2,7 +2,7 @@
 
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Self
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from botorch_sparse.batching.rules import ContinueFunction, Rule, always_continue
-from botorch_sparse.pools.compact_rows import variance_of
+from botorch_sparse.pools.compact_rows import Rows, variance_of
 from botorch_sparse.pools.exact_pool import ExactPool
 from botorch_sparse.pools.nystrom_pool import NystromPool
 from botorch_sparse.pools.path_maximizers import (
@@ -35,6 +35,7 @@ from botorch_sparse.strategies.data.run_record import (
     evaluations_at,
 )
 from botorch_sparse.strategies.surrogates.prior import Prior
+from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
 from botorch_sparse.strategies.surrogates.robust_evaluations import RobustEvaluations
 from botorch_sparse.strategies.surrogates.surrogate import (
     DomainPosterior,
@@ -104,8 +105,7 @@ class TablePosterior(DomainPosterior):
     @override
     @torch.no_grad()
     def predict(self, X: Tensor, record: Evaluations) -> tuple[Tensor, Tensor]:
-        Z, scale = self.source.inputs(X), self.prior.scale
-        posterior = self.posterior_of(record)
+        Z, scale, posterior = self.source.inputs(X), self.prior.scale, self.posterior
         if posterior is None:
             variance = self.prior.covar_module(Z, diag=True)
             return torch.zeros_like(variance), scale * variance.sqrt()
@@ -147,7 +147,7 @@ class TablePosterior(DomainPosterior):
         joint: JointOutcomes | None = None,
         price: Tensor | None = None,
     ) -> list[int]:
-        posteriors = [self.posterior_of(record)]
+        posteriors = [self.posterior]
         if joint is not None:
             posteriors = [view.posterior for view in joint.views]
         device, chosen = self.pool.X.device, list[int]()
@@ -203,15 +203,20 @@ class NystromTablePosterior(TablePosterior):
         k_diag: `A` prior variances of the candidates.
         embeds: Whether all candidates are embedded, which an upper confidence bound
             needs and sample paths do not.
+        exact: The exact posterior that few data have; None where this one is for all.
     """
 
     pool: NystromPool
     k_diag: Tensor = field(default_factory=lambda: torch.empty(0))
     embeds: bool = True
+    exact: "ExactTablePosterior | None" = None
 
     @override
+    def blank(self, prior: Prior) -> TablePosterior:
+        return self._under(prior) if self.exact is None else self.exact.blank(prior)
+
     @torch.no_grad()
-    def blank(self, prior: Prior) -> Self:
+    def _under(self, prior: Prior) -> Self:
         pool = copy(self.pool)
         if prior.covar_module is not self.prior.covar_module:
             pool.renew_columns()
@@ -220,9 +225,11 @@ class NystromTablePosterior(TablePosterior):
         return replace(self, prior=prior, pool=pool, k_diag=k_diag, on_host={})
 
     @override
-    def on(self, domain: TableDomain, max_memory: int) -> Self:
+    def on(self, domain: TableDomain, max_memory: int) -> TablePosterior:
+        if self.exact is not None:
+            return self.exact.on(domain, max_memory)
         pool = domain.pool(self.source.inputs, max_memory)
-        return replace(self, pool=pool).blank(self.source.initial())
+        return replace(self, pool=pool)._under(self.source.initial())
 
     @property
     @override
@@ -259,7 +266,7 @@ class NystromTablePosterior(TablePosterior):
         values: FoldedEvaluations,
         chosen: Tensor,
     ) -> Self:
-        view = self if prior is self.prior else self.blank(prior)
+        view = self if prior is self.prior else self._under(prior)
         view = replace(view, pool=copy(view.pool), on_host={})
         data, pool = evaluations_at(record, values, chosen), view.pool
         if not self.embeds:
@@ -366,54 +373,97 @@ class ExactTablePosterior(TablePosterior):
     constant of the unique points.
 
     Attributes:
-        num_learned: Evaluations in it.
+        record: The evaluations in it; None before any.
+        values: They, folded. Those that lie apart are moved there.
         num_rebuilt: Evaluations when the data were last factorized anew.
-        num_unique: Unique points in it.
-        moved: What it learned of evaluations some of which lay apart; None where it
-            learned them as they are.
+        sparse: The posterior of more data, without any; None where this one is for all.
+        most: The most unique points before that.
     """
 
     pool: ExactPool
-    num_learned: int = 0
+    record: Evaluations | None = None
+    values: FoldedEvaluations | None = None
     num_rebuilt: int = 0
-    num_unique: int = 0
-    moved: FoldedEvaluations | None = None
+    sparse: NystromTablePosterior | None = None
+    most: int = 0
 
     @override
     def blank(self, prior: Prior) -> Self:
-        return self._under(prior, self.pool.X)
+        return type(self)(
+            self.source,
+            prior,
+            exact_pool(self.pool.X, prior),
+            sparse=self.sparse,
+            most=self.most,
+        )
 
     @override
     def on(self, domain: TableDomain, max_memory: int) -> Self:
-        X = self.source.inputs(domain.own_rows[:])
-        return self._under(self.source.initial(), X)
+        if self.sparse is None:
+            return type(self).of(self.source, domain)
+        return type(self).of_few(self.source, domain, max_memory, self.most)
 
-    def _under(self, prior: Prior, X: Tensor) -> Self:
-        """No data, and other candidates."""
-        return type(self)(self.source, prior, exact_pool(X, prior))
+    @classmethod
+    def of(cls, source: PriorSource, domain: TableDomain) -> Self:
+        """The posterior without data, of any number of points."""
+        prior, X = source.initial(), source.inputs(domain.own_rows)
+        return cls(source, prior, exact_pool(X, prior))
+
+    @classmethod
+    def of_few(
+        cls, source: PriorSource, domain: TableDomain, max_memory: int, most: int
+    ) -> Self:
+        """The same of up to `most` unique points; of more it is a sparse one.
+
+        So it is where the points' rows do not fit into half of `max_memory` bytes.
+        """
+        exact = cls.of(source, domain)
+        pool = NystromPool(exact.pool.X, max_memory=max_memory, screens=False)
+        sparse = NystromTablePosterior(source, exact.prior, pool)
+        return replace(exact, sparse=sparse, most=most)
+
+    @cached_property
+    def posterior(self) -> NystromPosterior | None:
+        """The same with all unique points as inducing points. Cost: O(n^3), once."""
+        if self.record is None or self.values is None:
+            return None
+        data = evaluations_at(self.record, self.values)
+        X = self.source.inputs(data.X)
+        return posterior_of_data(self.prior, X, X, data)
+
+    @override
+    def takes_all(self, num: int) -> bool:
+        if self.sparse is None:
+            return True
+        return num <= self.most and self.sparse.pool.fits_in_memory(num)
 
     @property
-    @override
-    def posterior(self) -> None:
-        return None
+    def num_learned(self) -> int:
+        """Evaluations in it."""
+        if self.values is None or self._is_moved:
+            return 0 if self.record is None else len(self.record)
+        return int(self.values.counts.sum())
+
+    @property
+    def _is_moved(self) -> bool:
+        """Whether evaluations that lie apart were moved."""
+        return isinstance(self.record, RobustEvaluations)
 
     @override
     def information_gain(self, record: Evaluations) -> float:
         return float(self.pool.information_gain)
 
     @override
-    @torch.no_grad()
-    def posterior_of(self, record: Evaluations) -> NystromPosterior | None:
-        if self.num_learned == 0:
-            return None
-        values = self.moved or record.folded(self.num_learned)
-        data = evaluations_at(record, values)
-        X = self.source.inputs(data.X)
-        return posterior_of_data(self.prior, X, X, data)
+    def residual_trace(self, record: Evaluations) -> float:
+        return 0.0
+
+    @override
+    def certificate(self, record: Evaluations) -> None:
+        return None
 
     @override
     def num_inducing(self) -> int:
-        return self.num_unique
+        return 0 if self.values is None else len(self.values)
 
     @override
     @torch.no_grad()
@@ -430,46 +480,55 @@ class ExactTablePosterior(TablePosterior):
         record: Evaluations,
         values: FoldedEvaluations,
         chosen: Tensor,
-    ) -> Self:
+    ) -> TablePosterior:
+        if self.sparse is not None and not self.takes_all(len(values)):
+            sparse = replace(self.sparse._under(prior), exact=self.blank(self.prior))
+            return sparse.learned(prior, record, values, chosen)
         if prior is not self.prior:
             return self.blank(prior)._rebuilt(record, values)
-        if self.moved is not None or isinstance(record, RobustEvaluations):
+        if self._is_moved or isinstance(record, RobustEvaluations):
             return self._rebuilt(record, values)
         new = slice(self.num_learned, int(values.counts.sum()))
         point, Y = record.point[new], record.values[new] / prior.scale
         beside = bool((point >= len(self.pool)).any())
-        if beside or self.num_learned == 0:
+        if beside or new.start == 0:
             return self._rebuilt(record, values)
         pool = self.pool.fork()
-        for row, y in zip(point.tolist(), Y.tolist(), strict=True):
-            pool.append(row, y)
+        pool.extend(point.tolist(), Y.tolist())
         if pool.num_rows > 2 * len(values) + 32:
             return self._rebuilt(record, values)
-        num_unique = len(values)
-        return replace(
-            self, pool=pool, on_host={}, num_learned=new.stop, num_unique=num_unique
-        )
+        return self._of(pool, record, values, self.num_rebuilt)
 
     def _rebuilt(self, record: Evaluations, values: FoldedEvaluations) -> Self:
         """With the folded data factorized anew."""
         data = evaluations_at(record, values)
         pool, prior = exact_pool(self.pool.X, self.prior), self.prior
         X, noise = self.source.inputs(data.X), prior.lam / data.counts
-        pool.rebuild(X, data.Y / prior.scale, noise)
-        is_moved = isinstance(record, RobustEvaluations)
-        num = len(record) if is_moved else int(values.counts.sum())
+        are_rows = bool((data.point < len(pool)).all())
+        rows = data.number if are_rows else None
+        pool.rebuild(X, data.Y / prior.scale, noise, rows)
+        view = self._of(pool, record, values, 0)
+        return replace(view, num_rebuilt=view.num_learned)
+
+    def _of(
+        self,
+        pool: ExactPool,
+        record: Evaluations,
+        values: FoldedEvaluations,
+        num_rebuilt: int,
+    ) -> Self:
+        """With other data."""
         return replace(
             self,
             pool=pool,
             on_host={},
-            num_learned=num,
-            num_rebuilt=num,
-            num_unique=len(values),
-            moved=values if is_moved else None,
+            record=record,
+            values=values,
+            num_rebuilt=num_rebuilt,
         )
 
 
-def exact_pool(X: Tensor, prior: Prior) -> ExactPool:
+def exact_pool(X: Rows, prior: Prior) -> ExactPool:
     """The candidates under a prior, without data."""
     mean = prior.mean_module
     return ExactPool(

@@ -109,10 +109,12 @@ class ExactPool:
         So many points share a product, which may round by their number.
         """
         kernel, X = self.covar_module, self.X
+        columns = X.new_empty(len(points), len(X))
         if isinstance(X, CompactRows) and X.is_cpu:
             size = group_size(kernel)  # as many at all times
-            return torch.cat([kernel_columns(kernel, X, p) for p in points.split(size)])
-        columns = X.new_empty(len(points), len(X))
+            for out, part in zip(columns.split(size), points.split(size), strict=True):
+                out.copy_(kernel_columns(kernel, X, part))
+            return columns
         step = max(1, CHUNK_ENTRIES // max(size, X.shape[-1]))
         for start in range(0, len(X), step):
             Z = kernel_rows(kernel, X, slice(start, start + step))
@@ -258,7 +260,8 @@ class ExactPool:
 
     def cross_covariance(self, rows: Tensor | slice) -> Tensor:
         """Covariances `F(x)` of `k` rows with the whitened data, `n x k`."""
-        return self._rows()[:, rows]
+        F = self._rows().mT  # as it is gathered three times as fast
+        return (F[rows] if isinstance(rows, slice) else F.index_select(0, rows)).mT
 
     @torch.no_grad()
     def cross_covariance_at(self, X: Tensor) -> Tensor:
@@ -283,17 +286,7 @@ class ExactPool:
         """
         return cross_covariance
 
-    @torch.no_grad()
-    def covariances(self, X: Tensor, cross_covariance: Tensor) -> Tensor:
-        """Posterior covariances of `k x d` points with all candidates, `k x A`.
-
-        Args:
-            X: The points.
-            cross_covariance: Theirs with the whitened data, `n x k`. Cost: O(k A n).
-        """
-        k = self._covariances(X, 1)
-        return torch.addmm(k, cross_covariance.mT, self._rows(), alpha=-1)
-
+    in_memory = True  # as `NystromPool` has it
     square_memory = 0  # nothing is kept: each point's row is new
     squares_at_a_time = POINTS_AT_A_TIME
 

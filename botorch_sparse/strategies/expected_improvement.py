@@ -76,7 +76,6 @@ from typing_extensions import override
 from botorch_sparse.argument_checks import check_keywords, check_whole
 from botorch_sparse.inducing import PosteriorVarianceSampler
 from botorch_sparse.kernels import dense_covariance
-from botorch_sparse.pools import ExactPool
 from botorch_sparse.pools.compact_rows import kernel_rows, kernel_with
 from botorch_sparse.posteriors.features import solve_rows
 from botorch_sparse.posteriors.nystrom import Moments
@@ -129,13 +128,13 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
 
     Cost, with `A` candidates and `n` evaluations, for each outcome: O(A n) for each
     evaluation, and O(A n^2) where hyperparameters were fitted since; with several
-    objectives O(128 A) more for a batch; for its j-th point O(A n), and O(128 j) for
-    each row that is brought up to date, some hundreds or thousands. Memory O(A n).
+    objectives O(128 A) more for a batch; for its j-th point O(A), and O(j (n + 128))
+    for each row that is brought up to date, some hundreds or thousands. Memory O(A n).
 
     From there on, or where `8 A n` bytes are more than 1 GiB, there are `m` inducing
-    points, at most 1,000. A batch costs O((A + n) m^2) then, its j-th point O(A), and a
-    row that is brought up to date O(j (m + 128)). Where `8 A m` bytes are more than 1
-    GiB, the kernel is evaluated at these rows and the inducing points each time.
+    points, at most 1,000, in place of `n`, and a batch costs O((A + n) m^2). Where `8 A
+    m` bytes are more, the kernel is evaluated at these rows and the inducing points
+    each time.
 
     Args:
         candidates: `A x d` points to choose from.
@@ -441,7 +440,7 @@ class _DrawnOutcome:
         self._mean, self._variance = mean, variance
         self._jitter = LEAST_SHARE * float(variance.max())
         self._points = list[Tensor]()  # 1 x d each
-        self._columns = list[Tensor]()  # covariances with all rows, A each
+        self._columns = list[Tensor]()  # prior covariances with all rows, A each
         self._explained = list[Tensor]()  # m x 1 each, see `explained_weights`
         self._factor = variance.new_empty(0, 0)  # R
         self._z = variance.new_empty(1, 0)  # draws x points
@@ -507,7 +506,7 @@ class _DrawnOutcome:
     def draw(self, point: _Point, z: Tensor) -> Tensor:
         """Values at one more point.
 
-        Cost: O(m^2 + j m) with `j` points; O(A n) where the posterior is exact.
+        Cost: O(m^2 + j m) with `j` points, and O(A) where the pool is in memory.
 
         Args:
             point: The point.
@@ -535,17 +534,19 @@ class _DrawnOutcome:
         explained = self._view.pool.explained_weights(point.cross_covariance)
         self._explained.append(explained)
         self._points.append(point.x)
-        if isinstance(pool := self._view.pool, ExactPool):
-            column = pool.covariances(point.x, point.cross_covariance)
-            self._columns.append(column.squeeze(0).double().cpu())
+        if (pool := self._view.pool).in_memory:
+            column = kernel_with(self._kernel, pool.X, slice(None), point.x)
+            self._columns.append(column.squeeze(-1))
         return self._view.prior.scale * (point.mean + self._z @ below.squeeze(0))
 
     def _covariances(self, rows: Tensor | slice) -> Tensor:
         """Posterior covariances of `q` rows with the points so far, `q x j`."""
+        pool = self._view.pool
         if self._columns:
-            return torch.stack([column[rows] for column in self._columns], dim=-1)
-        pool, points = self._view.pool, torch.cat(self._points)
-        prior = kernel_with(self._kernel, pool.X, rows, points)
+            prior = torch.stack([column[rows] for column in self._columns], dim=-1)
+        else:
+            points = torch.cat(self._points)
+            prior = kernel_with(self._kernel, pool.X, rows, points)
         return self._given_data(prior, pool.cross_covariance(rows))
 
     def _given_data(self, prior: Tensor, cross_covariance: Tensor) -> Tensor:

@@ -200,8 +200,9 @@ class ExactPool:
     @torch.no_grad()
     def extend(self, index: Sequence[int], Y: Sequence[float]) -> None:
         """Condition on more evaluations of candidates: O(A n) each, O(A) in a run."""
-        points = self.X[torch.tensor(index, dtype=torch.long, device=self.X.device)]
-        for i, y, k in zip(index, Y, self._covariances(points, 1), strict=True):
+        points = [self.X[i : i + 1] for i in index]  # which uploads nothing
+        columns = self._covariances(torch.cat(points), 1) if points else ()
+        for i, y, k in zip(index, Y, columns, strict=True):
             moments = self._moments
             run, f, scale = self.pend(i, k)
             run.moments, run.total = run.moments or moments, run.total + y
@@ -260,8 +261,7 @@ class ExactPool:
 
     def cross_covariance(self, rows: Tensor | slice) -> Tensor:
         """Covariances `F(x)` of `k` rows with the whitened data, `n x k`."""
-        F = self._rows().mT  # as it is gathered three times as fast
-        return (F[rows] if isinstance(rows, slice) else F.index_select(0, rows)).mT
+        return self._rows().mT[rows].mT  # gathered faster than columns are
 
     @torch.no_grad()
     def cross_covariance_at(self, X: Tensor) -> Tensor:

@@ -17,10 +17,11 @@ linear in the data: constant data go along, and a constant prior mean is
 estimated from both (`posteriors/constant_mean.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 
 import torch
 from gpytorch.kernels import Kernel
@@ -32,6 +33,7 @@ from typing_extensions import override
 from botorch_sparse.argument_checks import check_finite, check_kind, check_number
 from botorch_sparse.batching.rules import Rule
 from botorch_sparse.kernels import dense_covariance
+from botorch_sparse.kernels.kernel_matrices import compares_counts
 from botorch_sparse.pools.compact_rows import (
     CHUNK_ENTRIES,
     CompactRows,
@@ -46,6 +48,11 @@ from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows, Shard
 from botorch_sparse.pools.table_batch import POINTS_AT_A_TIME, validate_candidates
 from botorch_sparse.posteriors.features import solve_triangular
 from botorch_sparse.posteriors.nystrom import Moments
+from botorch_sparse.posteriors.threads import for_each, row_chunks
+
+# Kernel columns that are computed at a time, and candidates that a thread takes at a
+# time, which fit the cache.
+COLUMNS, PIECE = 32, 4096
 
 
 class ExactPool:
@@ -103,24 +110,36 @@ class ExactPool:
         prior = mean_of(self.mean_module, self.X)
         return _PosteriorMeans.prior(prior, self.has_constant)
 
-    def _covariances(self, points: Tensor, size: int) -> Tensor:
+    def _covariances(self, points: Tensor, size: int, out: Tensor) -> Tensor:
         """The prior's of `k` points with all candidates, `k x A`.
 
-        So many points share a product, which may round by their number.
+        Args:
+            points: The points.
+            size: Points that share a product, which may round by their number. Counts
+                round alike.
+            out: Where they are written.
         """
         kernel, X = self.covar_module, self.X
-        columns = X.new_empty(len(points), len(X))
-        if isinstance(X, CompactRows) and X.is_cpu:
-            size = group_size(kernel)  # as many at all times
-            for out, part in zip(columns.split(size), points.split(size), strict=True):
-                out.copy_(kernel_columns(kernel, X, part))
-            return columns
+        if isinstance(X, CompactRows) and X.is_cpu and compares_counts(kernel):
+            size = group_size(kernel)
+            for some, part in zip(out.split(size), points.split(size), strict=True):
+                some.copy_(kernel_columns(kernel, X, part))
+            return out
         step = max(1, CHUNK_ENTRIES // max(size, X.shape[-1]))
         for start in range(0, len(X), step):
             Z = kernel_rows(kernel, X, slice(start, start + step))
-            for out, part in zip(columns.split(size), points.split(size), strict=True):
-                out[:, start : start + step] = dense_covariance(kernel, part, Z)
-        return columns
+            for some, part in zip(out.split(size), points.split(size), strict=True):
+                some[:, start : start + step] = dense_covariance(kernel, part, Z)
+        return out
+
+    def _columns(self, rows: Sequence[int]) -> Iterator[Tensor]:
+        """The prior covariances of candidates with all, one by one, `A` each."""
+        for start in range(0, len(rows), COLUMNS):
+            some = rows[start : start + COLUMNS]
+            points = torch.cat([self.X[i : i + 1] for i in some])  # uploads nothing
+            yield from self._covariances(
+                points, 1, self.X.new_empty(len(some), len(self))
+            )
 
     @property
     def mean(self) -> Tensor:
@@ -157,21 +176,27 @@ class ExactPool:
             InputDataError: If there is NaN or infinity, on the host.
         """
         check_finite(X=X, Y=Y, noise=noise)
-        k, k_diag = self._covariances(X, len(X)), variance_of(self.covar_module, self.X)
+        n, k_diag = len(X), variance_of(self.covar_module, self.X)
+        self._F = k_diag.new_empty(n + room_beside(n), len(self))
+        F = self._covariances(X, n, self._F[:n])
         if rows is None:
             K = dense_covariance(self.covar_module, X)
         else:  # between equal points it is rounded otherwise
-            K = k[:, rows].diagonal_scatter(k_diag[rows])
-        L = psd_safe_cholesky(K + torch.diag(noise))
-        n, prior = len(X), self._prior_means()
-        self._F = k.new_empty(n + room_beside(n), len(self))
-        F, step = self._F[:n], max(1, CHUNK_ENTRIES // n)
-        for out, part in zip(F.split(step, dim=1), k.split(step, dim=1), strict=True):
-            out.copy_(solve_triangular(L, part, upper=False))
+            K = F[:, rows].diagonal_scatter(k_diag[rows])
+        L, variance = psd_safe_cholesky(K + torch.diag(noise)), torch.empty_like(k_diag)
+
+        def solve(part: slice) -> None:
+            F[:, part] = solve_triangular(L, F[:, part], upper=False)
+            variance[part] = k_diag[part] - F[:, part].square().sum(0)
+
+        size, work = PIECE, n**2 * len(self)
+        if not F.is_cpu:  # few long products, in one thread
+            size, work = max(1, CHUNK_ENTRIES // n), 0
+        for_each(row_chunks(len(self), size), work, lambda: solve)
+        prior = self._prior_means()
         error = prior.observed(Y) - prior.observed(self.mean_module(X), 0.0)
         z = solve_triangular(L, error.mT, upper=False)
-        self._moments = prior.add(z, F)
-        self.variance = (k_diag - F.square().sum(0)).clamp_min(0.0)
+        self._moments, self.variance = prior.add(z, F), variance.clamp_min_(0.0)
         log_det = 2.0 * L.diagonal().log().sum() - noise.log().sum()
         self.information_gain = max(float(log_det), 0.0)
         self.num_rows, self._rebuilt, self._appended = n, (X, L), []
@@ -200,11 +225,12 @@ class ExactPool:
     @torch.no_grad()
     def extend(self, index: Sequence[int], Y: Sequence[float]) -> None:
         """Condition on more evaluations of candidates: O(A n) each, O(A) in a run."""
-        points = [self.X[i : i + 1] for i in index]  # which uploads nothing
-        columns = self._covariances(torch.cat(points), 1) if points else ()
-        for i, y, k in zip(index, Y, columns, strict=True):
+        before = [None if self._run is None else self._run.index, *index[:-1]]
+        starts = [i != last for i, last in zip(index, before, strict=False)]
+        columns = self._columns([*compress(index, starts)])
+        for i, y, is_new in zip(index, Y, starts, strict=True):
             moments = self._moments
-            run, f, scale = self.pend(i, k)
+            run, f, scale = self.pend(i, next(columns) if is_new else None)
             run.moments, run.total = run.moments or moments, run.total + y
             moments, feedback = run.moments, f.new_full((), run.total / run.count)
             z = (moments.observed(feedback) - moments.of_columns[:, i]) / scale
@@ -226,7 +252,7 @@ class ExactPool:
         run = self._run
         if run is None or run.index != index:
             if k is None:
-                k = self._covariances(self.X[index : index + 1], 1).squeeze(0)
+                (k,) = self._columns([index])
             run = self._run = self._start_run(index, k)
             self.num_rows += 1
         run.count += 1
@@ -286,7 +312,6 @@ class ExactPool:
         """
         return cross_covariance
 
-    in_memory = True  # as `NystromPool` has it
     square_memory = 0  # nothing is kept: each point's row is new
     squares_at_a_time = POINTS_AT_A_TIME
 
@@ -312,7 +337,8 @@ class ExactPool:
 
         All of a covariance is embedded: both are the same.
         """
-        F, K = self._rows(), self._covariances(self.X[rows], len(rows))
+        F, K = self._rows(), self.X.new_empty(len(rows), len(self))
+        self._covariances(self.X[rows], len(rows), K)
         squares = (K - F[:, rows].mT @ F).square_()
         return squares.unsqueeze(1).expand(-1, 2, -1)
 

@@ -76,11 +76,11 @@ from typing_extensions import override
 from botorch_sparse.argument_checks import check_keywords, check_whole
 from botorch_sparse.inducing import PosteriorVarianceSampler
 from botorch_sparse.kernels import dense_covariance
-from botorch_sparse.pools.compact_rows import kernel_rows, kernel_with
+from botorch_sparse.pools.compact_rows import distinct_blocks, kernel_rows, kernel_with
 from botorch_sparse.posteriors.features import solve_rows
 from botorch_sparse.posteriors.nystrom import Moments
 from botorch_sparse.private_names import log_ei_helper
-from botorch_sparse.strategies.data.domain import FEWEST_INITIAL, Domain, TableDomain
+from botorch_sparse.strategies.data.domain import FEWEST_INITIAL, Domain
 from botorch_sparse.strategies.data.outcomes import Constraint
 from botorch_sparse.strategies.data.preference import Preference
 from botorch_sparse.strategies.data.run_record import RunRecord
@@ -95,6 +95,7 @@ from botorch_sparse.strategies.surrogates.prior_fitting import few_data_kernel
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 from botorch_sparse.strategies.surrogates.table_posterior import (
     ExactTablePosterior,
+    NystromTablePosterior,
     TablePosterior,
 )
 
@@ -113,6 +114,8 @@ LEAST_SHARE = 1e-9
 FIRST_BLOCK = 64
 # And of such a block at a time: what is computed of their draws takes some 100 MB.
 MOST_AT_A_TIME = 2**15
+# Covariances of points of a batch with all rows that are kept.
+MOST_KEPT = 2**24
 
 
 class ExpectedImprovement(ModelStrategy[Surrogate]):
@@ -131,10 +134,11 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
     objectives O(128 A) more for a batch; for its j-th point O(A), and O(j (n + 128))
     for each row that is brought up to date, some hundreds or thousands. Memory O(A n).
 
-    From there on, or where `8 A n` bytes are more than 1 GiB, there are `m` inducing
-    points, at most 1,000, in place of `n`, and a batch costs O((A + n) m^2). Where `8 A
-    m` bytes are more, the kernel is evaluated at these rows and the inducing points
-    each time.
+    Beyond 1,000 different rows, or 1 GiB of `8 A n` bytes, there are `m` inducing
+    points in place of `n`, at most 1,000 where the kernel is inferred, and a batch
+    costs O((A + n) m^2). Where `8 A m` bytes are more than 1 GiB, the kernel is
+    evaluated at these rows and the inducing points each time. With points beside the
+    table, or `robust` and values that lie apart, a batch costs O(A n^2 + n^3).
 
     Args:
         candidates: `A x d` points to choose from.
@@ -245,9 +249,10 @@ def _surrogate_of(
     surrogate = surrogate_of(
         domain, settings, sampler=sampler, inferred_kernel=few_data_kernel
     )
-    source, max_memory, most = surrogate.source, surrogate.max_memory, MOST_EXACT
-    assert isinstance(domain, TableDomain)  # there are candidates
-    view = ExactTablePosterior.of_few(source, domain, max_memory, most)
+    view, most = surrogate.view, MOST_EXACT
+    assert isinstance(view, NystromTablePosterior)  # there are candidates
+    X, max_memory = view.pool.X, surrogate.max_memory
+    view = ExactTablePosterior.of_few(surrogate.source, X, max_memory, most)
     return replace(surrogate, view=view, exact_size=most, max_inducing=most)
 
 
@@ -440,7 +445,7 @@ class _DrawnOutcome:
         self._mean, self._variance = mean, variance
         self._jitter = LEAST_SHARE * float(variance.max())
         self._points = list[Tensor]()  # 1 x d each
-        self._columns = list[Tensor]()  # prior covariances with all rows, A each
+        self._columns = list[Tensor]()  # of the first points; see `_prior`
         self._explained = list[Tensor]()  # m x 1 each, see `explained_weights`
         self._factor = variance.new_empty(0, 0)  # R
         self._z = variance.new_empty(1, 0)  # draws x points
@@ -506,7 +511,8 @@ class _DrawnOutcome:
     def draw(self, point: _Point, z: Tensor) -> Tensor:
         """Values at one more point.
 
-        Cost: O(m^2 + j m) with `j` points, and O(A) where the pool is in memory.
+        Cost: O(m^2 + j m) with `j` points, O(j n) where the posterior is exact; and
+        what `_prior` looks up.
 
         Args:
             point: The point.
@@ -534,20 +540,29 @@ class _DrawnOutcome:
         explained = self._view.pool.explained_weights(point.cross_covariance)
         self._explained.append(explained)
         self._points.append(point.x)
-        if (pool := self._view.pool).in_memory:
-            column = kernel_with(self._kernel, pool.X, slice(None), point.x)
+        room = MOST_KEPT - len(self._points) * len(self._mean)
+        X = self._view.pool.X
+        if room >= 0 and distinct_blocks(self._kernel, X) is not None:
+            column = kernel_with(self._kernel, X, slice(None), point.x)
             self._columns.append(column.squeeze(-1))
         return self._view.prior.scale * (point.mean + self._z @ below.squeeze(0))
 
     def _covariances(self, rows: Tensor | slice) -> Tensor:
         """Posterior covariances of `q` rows with the points so far, `q x j`."""
-        pool = self._view.pool
-        if self._columns:
-            prior = torch.stack([column[rows] for column in self._columns], dim=-1)
-        else:
-            points = torch.cat(self._points)
-            prior = kernel_with(self._kernel, pool.X, rows, points)
-        return self._given_data(prior, pool.cross_covariance(rows))
+        cross_covariance = self._view.pool.cross_covariance(rows)
+        return self._given_data(self._prior(rows), cross_covariance)
+
+    def _prior(self, rows: Tensor | slice) -> Tensor:
+        """Those of the prior.
+
+        They are looked up for tables whose different rows are known: there similarities
+        with all rows take no longer than with some.
+        """
+        parts = [column[rows].unsqueeze(-1) for column in self._columns]
+        if rest := self._points[len(parts) :]:
+            X = self._view.pool.X
+            parts.append(kernel_with(self._kernel, X, rows, torch.cat(rest)))
+        return torch.cat(parts, dim=-1)
 
     def _given_data(self, prior: Tensor, cross_covariance: Tensor) -> Tensor:
         """Posterior covariances with the points so far, `q x j`, from the prior's.

@@ -184,3 +184,19 @@ def test_rows_of_counts() -> None:
         pool.extend([7, 7, 3], [1.0, 2.0, 3.0])
     assert_close(compact.mean, dense.mean, rtol=1e-10, atol=1e-10)
     assert_close(compact.variance, dense.variance, rtol=1e-10, atol=1e-10)
+
+
+def test_a_run_needs_one_column(
+    double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, asked = make_problem(5, lam=0.1).exact_pool(**double), list[list[int]]()
+    columns = ExactPool._columns
+
+    def counted(self: ExactPool, rows: list[int]) -> Any:
+        asked.append(rows)
+        return columns(self, rows)
+
+    monkeypatch.setattr(ExactPool, "_columns", counted)
+    for index in ([4, 4, 1, 1, 4], [4, 4, 2], []):
+        pool.extend(index, [0.5] * len(index))
+    assert asked == [[4, 1, 4], [2], []]

@@ -1,5 +1,6 @@
 """Expected improvement on tables, against a dense GP and numerical integrals."""
 
+import copy
 import math
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ from scipy.stats import norm
 from strategy_table import make_candidates, make_kernel, objective
 from torch import Tensor
 
+from botorch_sparse.kernels import TanimotoKernel
 from botorch_sparse.pools import nystrom_pool
 from botorch_sparse.strategies import (
     Constraint,
@@ -25,6 +27,7 @@ from botorch_sparse.strategies import (
 from botorch_sparse.strategies.data.preference import Preference
 from botorch_sparse.strategies.expected_improvement import (
     DRAWS,
+    MOST_KEPT,
     SMOOTHING,
     normal_draws,
 )
@@ -182,6 +185,65 @@ def test_a_run_goes_on_from_each_of_its_states(
             assert strategy.ask().indices.tolist() == rows  # type: ignore[union-attr]
             found = torch.stack(strategy.surrogate.view.pool.all_moments())
             assert found.equal(moments)
+
+
+def test_what_does_not_fit_on_another_table_is_sparse_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows that were appended since the last fit are there no reason to fail."""
+    of_domain = partial(model_strategy.surrogate_of, max_memory=2 * 80 * 40 * 8)
+    monkeypatch.setattr(expected_improvement, "surrogate_of", of_domain)
+    strategy = ExpectedImprovement(X, make_kernel(), LAM, batch_size=4, unique=True)
+    for rows in TOLD.split(4):
+        strategy.tell(X[rows], objective(X[rows]))
+        strategy.learn()
+    assert strategy.surrogate.view.num_rebuilt == 4
+    other = ExpectedImprovement(
+        torch.cat([X, make_candidates(4_000) + 2.0]), make_kernel(), LAM, batch_size=4
+    )
+    strategy.set_candidates(other.candidates[:])
+    assert not isinstance(strategy.surrogate.view, ExactTablePosterior)
+    assert len(strategy.ask()) == 4
+
+
+@pytest.mark.parametrize("most", [MOST_KEPT, 160, 0])
+def test_covariances_of_counts_are_looked_up_or_not(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all points of a batch, of two or of none, without another choice."""
+    counts = torch.randint(0, 3, (80, 30), generator=torch.Generator().manual_seed(0))
+    values = counts[:, :3].sum(-1).double()
+    chosen = list[list[int]]()
+    for kept in (MOST_KEPT, most):
+        monkeypatch.setattr(expected_improvement, "MOST_KEPT", kept)
+        strategy = ExpectedImprovement(
+            counts.to(torch.uint8), TanimotoKernel(), LAM, batch_size=6, unique=True
+        )
+        strategy.tell(counts[TOLD].double(), values[TOLD])
+        indices = strategy.ask().indices
+        assert indices is not None
+        chosen.append(indices.tolist())
+    assert chosen[0] == chosen[1]
+
+
+def test_who_asks_for_the_posterior_first_changes_nothing() -> None:
+    """Without a graph, and copied as before; the same bits with other threads."""
+    found, num_threads = list[Tensor](), torch.get_num_threads()
+    for threads in (1, 2):
+        strategy = ExpectedImprovement(X, make_kernel(), LAM, unique=True)
+        strategy.tell(X[TOLD], objective(X[TOLD]))
+        torch.set_num_threads(threads)
+        try:
+            with torch.inference_mode():
+                strategy.predict(X)
+            posterior = copy.deepcopy(strategy).posterior
+        finally:
+            torch.set_num_threads(num_threads)
+        Z = X[:3].clone().requires_grad_()
+        posterior.mean(Z).sum().backward()
+        assert Z.grad is not None and not posterior.weights.requires_grad
+        found.append(posterior.chol_inner)
+    assert found[0].equal(found[1])
 
 
 def test_a_point_beside_the_table_may_be_pending() -> None:

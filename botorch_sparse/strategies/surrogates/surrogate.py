@@ -114,7 +114,7 @@ class DomainPosterior(ABC):
         return None
 
     def takes_all(self, num: int) -> bool:
-        """Whether it is exact for so many unique points, which need no choice then."""
+        """Whether it is exact for so many unique points: none is chosen among them."""
         return False
 
     @abstractmethod
@@ -268,7 +268,7 @@ class DomainPosterior(ABC):
     def mean_norm(self) -> float:
         """The RKHS norm of the posterior mean.
 
-        Cost: O(m^2); O(n^3) for the exact posterior, factorized anew.
+        Cost: O(m^2); O(n^3) for the exact posterior, once.
         """
         posterior = self.posterior
         return 0.0 if posterior is None else posterior_mean_norm(posterior)
@@ -282,9 +282,9 @@ class Surrogate:
     `initial_sampler`; afterwards `sampler` sees the variances of the posterior before
     ([Calandriello2020]_, Algorithm 1, lines 10-15). Where hyperparameters were fitted
     since, these are the variances of the previous inducing set under the new ones.
-    Without a sampler all points are inducing points. Where the kernel is inferred,
-    which no theorem covers, so it is up to `exact_size` points, and from there on there
-    are `max_inducing` of them at most.
+    All points are inducing points without a sampler, and as long as the view is exact
+    for them. Where the kernel is inferred, which no theorem covers, so it is up to
+    `exact_size` points, and from there on there are `max_inducing` of them at most.
 
     Attributes:
         view: The posterior, on its domain.
@@ -579,6 +579,8 @@ class Surrogate:
             first = self._moved(record, num)
             values = first.folded(num)
             takes_all = self.sampler is None or view.takes_all(len(values))
+            if num < num_learned and not takes_all:
+                continue  # another table, for which this is too much
             every = torch.arange(len(values))
             chosen = every if takes_all else values.places(inducing)
             first, values = self._weighted(prior, first, values, chosen)

@@ -13,6 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from botorch_sparse.batching.rules import ContinueFunction, Rule, always_continue
+from botorch_sparse.kernels.kernel_matrices import compares_counts
 from botorch_sparse.pools.compact_rows import Rows, variance_of
 from botorch_sparse.pools.exact_pool import ExactPool
 from botorch_sparse.pools.nystrom_pool import NystromPool
@@ -28,6 +29,7 @@ from botorch_sparse.posteriors.constant_mean import (
     condition_with_constant_mean,
     posterior_of_chosen,
 )
+from botorch_sparse.posteriors.threads import one_thread
 from botorch_sparse.strategies.data.domain import TableDomain, draw_seed
 from botorch_sparse.strategies.data.run_record import (
     Evaluations,
@@ -217,6 +219,7 @@ class NystromTablePosterior(TablePosterior):
 
     @torch.no_grad()
     def _under(self, prior: Prior) -> Self:
+        """This one, without data under another prior."""
         pool = copy(self.pool)
         if prior.covar_module is not self.prior.covar_module:
             pool.renew_columns()
@@ -376,8 +379,10 @@ class ExactTablePosterior(TablePosterior):
         record: The evaluations in it; None before any.
         values: They, folded. Those that lie apart are moved there.
         num_rebuilt: Evaluations when the data were last factorized anew.
-        sparse: The posterior of more data, without any; None where this one is for all.
-        most: The most unique points before that.
+        sparse: The sparse posterior that takes over beyond `most` unique points, or
+            where their rows do not fit into half of its `max_memory`; it has no data.
+            None where nothing takes over.
+        most: See `sparse`.
     """
 
     pool: ExactPool
@@ -401,35 +406,51 @@ class ExactTablePosterior(TablePosterior):
     def on(self, domain: TableDomain, max_memory: int) -> Self:
         if self.sparse is None:
             return type(self).of(self.source, domain)
-        return type(self).of_few(self.source, domain, max_memory, self.most)
+        X = self.source.inputs(domain.own_rows)
+        return type(self).of_few(self.source, X, max_memory, self.most)
 
     @classmethod
     def of(cls, source: PriorSource, domain: TableDomain) -> Self:
-        """The posterior without data, of any number of points."""
-        prior, X = source.initial(), source.inputs(domain.own_rows)
+        """The posterior without data, of any number of points.
+
+        Only counts stay bytes: other kernels would read them anew for each evaluation.
+        """
+        prior, rows = source.initial(), domain.own_rows
+        X = source.inputs(rows if compares_counts(prior.covar_module) else rows[:])
         return cls(source, prior, exact_pool(X, prior))
 
     @classmethod
-    def of_few(
-        cls, source: PriorSource, domain: TableDomain, max_memory: int, most: int
-    ) -> Self:
-        """The same of up to `most` unique points; of more it is a sparse one.
+    def of_few(cls, source: PriorSource, X: Rows, max_memory: int, most: int) -> Self:
+        """The same on `A x d` rows as the kernel takes them, with one that takes over.
 
-        So it is where the points' rows do not fit into half of `max_memory` bytes.
+        Args:
+            source: Makes the prior.
+            X: The rows.
+            max_memory: Bytes; see `NystromPool`.
+            most: The most unique points of the exact posterior.
         """
-        exact = cls.of(source, domain)
-        pool = NystromPool(exact.pool.X, max_memory=max_memory, screens=False)
-        sparse = NystromTablePosterior(source, exact.prior, pool)
-        return replace(exact, sparse=sparse, most=most)
+        prior = source.initial()
+        pool = NystromPool(X, max_memory=max_memory, screens=False)
+        sparse = NystromTablePosterior(source, prior, pool)
+        return cls(source, prior, exact_pool(X, prior), sparse=sparse, most=most)
 
     @cached_property
     def posterior(self) -> NystromPosterior | None:
-        """The same with all unique points as inducing points. Cost: O(n^3), once."""
+        """The same with all unique points as inducing points. Cost: O(n^3), once.
+
+        Whoever asks first, and with how many threads, changes nothing.
+        """
         if self.record is None or self.values is None:
             return None
-        data = evaluations_at(self.record, self.values)
-        X = self.source.inputs(data.X)
-        return posterior_of_data(self.prior, X, X, data)
+        with torch.inference_mode(False), torch.no_grad(), one_thread():
+            data = evaluations_at(self.record, self.values)
+            X = self.source.inputs(data.X)
+            return posterior_of_data(self.prior, X, X, data)
+
+    @override
+    def clear(self) -> None:
+        if self.sparse is not None:
+            self.sparse.clear()
 
     @override
     def takes_all(self, num: int) -> bool:
@@ -485,7 +506,7 @@ class ExactTablePosterior(TablePosterior):
             sparse = replace(self.sparse._under(prior), exact=self.blank(self.prior))
             return sparse.learned(prior, record, values, chosen)
         if prior is not self.prior:
-            return self.blank(prior)._rebuilt(record, values)
+            return replace(self, prior=prior)._rebuilt(record, values)
         if self._is_moved or isinstance(record, RobustEvaluations):
             return self._rebuilt(record, values)
         new = slice(self.num_learned, int(values.counts.sum()))

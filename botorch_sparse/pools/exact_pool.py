@@ -299,7 +299,7 @@ class ExactPool:
             index, scales = zip(*self._appended, strict=True)
             rows = torch.tensor(index, device=L.device)
             points = torch.cat([points, self.X[rows]])
-            L[len(factor) :] = self._rows()[:, rows].mT.tril(len(factor) - 1)
+            L[len(factor) :] = self._rows()[:, rows].mT
             L.diagonal()[len(factor) :] = torch.stack(scales)
         K = dense_covariance(self.covar_module, points, X)
         return solve_triangular(L, K, upper=False)

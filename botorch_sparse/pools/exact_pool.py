@@ -50,8 +50,8 @@ from botorch_sparse.posteriors.features import solve_triangular
 from botorch_sparse.posteriors.nystrom import Moments
 from botorch_sparse.posteriors.threads import for_each, row_chunks
 
-# Kernel columns that are computed at a time, and candidates that a thread takes at a
-# time, which fit the cache.
+# Kernel columns that are computed at a time, and candidates whose rows are solved for
+# at a time.
 COLUMNS, PIECE = 32, 4096
 
 
@@ -177,7 +177,7 @@ class ExactPool:
         """
         check_finite(X=X, Y=Y, noise=noise)
         n, k_diag = len(X), variance_of(self.covar_module, self.X)
-        self._F = k_diag.new_empty(n + room_beside(n), len(self))
+        self._F = k_diag.new_empty(n + spare_rows(n), len(self))
         F = self._covariances(X, n, self._F[:n])
         if rows is None:
             K = dense_covariance(self.covar_module, X)
@@ -213,18 +213,21 @@ class ExactPool:
         there = point.to(X.device)
         variance = self.variance[there.clamp_max(len(self) - 1)]
         if bool((point >= len(self)).any()):
-            # Without the factor at hand, the prior's variance is a safe upper bound.
+            # The prior's variance is a safe upper bound, in less time.
             prior = self.covar_module(X, diag=True)
             variance = torch.where(there >= len(self), prior, variance)
         return variance
 
-    def append(self, index: int, Y: float) -> None:
-        """Condition on one more evaluation of a candidate; see `extend`."""
-        self.extend([index], [Y])
-
     @torch.no_grad()
     def extend(self, index: Sequence[int], Y: Sequence[float]) -> None:
-        """Condition on more evaluations of candidates: O(A n) each, O(A) in a run."""
+        """Condition on more evaluations of candidates, one after the other.
+
+        Bits do not depend on how many come at once. Cost: O(A n) each, O(A) in a run.
+
+        Args:
+            index: Their candidates.
+            Y: Their values.
+        """
         before = [None if self._run is None else self._run.index, *index[:-1]]
         starts = [i != last for i, last in zip(index, before, strict=False)]
         columns = self._columns([*compress(index, starts)])
@@ -280,7 +283,7 @@ class ExactPool:
     def _set_row(self, row: int, values: Tensor) -> Tensor:
         """Write one row of `F`; the buffer grows when it is full."""
         if row == len(self._F):
-            room = self._F.new_empty(room_beside(row), len(self))
+            room = self._F.new_empty(spare_rows(row), len(self))
             self._F = torch.cat([self._F, room])
         self._F[row] = values
         return values
@@ -352,8 +355,8 @@ class ExactPool:
         return ExactBatch(self, multiplier, rule, selectable)
 
 
-def room_beside(num_rows: int) -> int:
-    """How many more rows a buffer has than it needs."""
+def spare_rows(num_rows: int) -> int:
+    """Rows of a buffer beside those that it needs."""
     return max(16, num_rows // 4)
 
 

@@ -93,11 +93,7 @@ from botorch_sparse.strategies.model_strategy import (
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
 from botorch_sparse.strategies.surrogates.prior_fitting import few_data_kernel
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
-from botorch_sparse.strategies.surrogates.table_posterior import (
-    ExactTablePosterior,
-    NystromTablePosterior,
-    TablePosterior,
-)
+from botorch_sparse.strategies.surrogates.table_posterior import TablePosterior
 
 DEFAULT_BATCH_SIZE = 8
 # Improvements of less than this are smoothed, in units of scalarizations.
@@ -247,13 +243,13 @@ def _surrogate_of(
 ) -> Surrogate:
     """The surrogate before any data, which is exact for as many as are few."""
     surrogate = surrogate_of(
-        domain, settings, sampler=sampler, inferred_kernel=few_data_kernel
+        domain,
+        settings,
+        sampler=sampler,
+        most_exact=MOST_EXACT,
+        inferred_kernel=few_data_kernel,
     )
-    view, most = surrogate.view, MOST_EXACT
-    assert isinstance(view, NystromTablePosterior)  # there are candidates
-    X, max_memory = view.pool.X, surrogate.max_memory
-    view = ExactTablePosterior.of_few(surrogate.source, X, max_memory, most)
-    return replace(surrogate, view=view, exact_size=most, max_inducing=most)
+    return replace(surrogate, exact_size=MOST_EXACT, max_inducing=MOST_EXACT)
 
 
 class _GrowingBatch:

@@ -457,6 +457,7 @@ def surrogate_of(
     initial_sampler: InducingPointSampler | None = None,
     max_memory: int = MAX_MEMORY,
     embeds: bool = True,
+    most_exact: int = 0,
     inferred_kernel: Callable[[int], Kernel] | None = None,
 ) -> Surrogate:
     """The surrogate of a domain before any data.
@@ -469,6 +470,8 @@ def surrogate_of(
         initial_sampler: Sampler of the first ones; see `Surrogate`.
         max_memory: See `NystromPool`.
         embeds: Whether candidates are embedded; see `NystromTablePosterior`.
+        most_exact: The most unique points for which a table has the exact posterior
+            although there is a sampler; 0 for none.
         inferred_kernel: See `PriorSource`.
 
     Raises:
@@ -481,7 +484,7 @@ def surrogate_of(
     source = PriorSource(domain, settings, inferred_kernel=inferred_kernel)
     is_exact = sampler is None
     return Surrogate(
-        _posterior_on(domain, source, is_exact, max_memory, embeds),
+        _posterior_on(domain, source, is_exact, max_memory, embeds, most_exact),
         sampler,
         initial_sampler or RecursiveRLSSampler(),
         max_memory,
@@ -493,7 +496,12 @@ def surrogate_of(
 
 
 def _posterior_on(
-    domain: Domain, source: PriorSource, is_exact: bool, max_memory: int, embeds: bool
+    domain: Domain,
+    source: PriorSource,
+    is_exact: bool,
+    max_memory: int,
+    embeds: bool,
+    most_exact: int,
 ) -> DomainPosterior:
     """The posterior on a domain, without data."""
     prior = source.initial()
@@ -502,6 +510,8 @@ def _posterior_on(
         from botorch_sparse.strategies.surrogates.box_posterior import BoxPosterior
 
         return BoxPosterior(source, prior, domain.box)
+    if most_exact:
+        return ExactTablePosterior.of_few(source, domain, max_memory, most_exact)
     if not is_exact:
         pool = domain.pool(source.inputs, max_memory)
         return NystromTablePosterior(source, prior, pool, embeds=embeds).blank(prior)

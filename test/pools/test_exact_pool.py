@@ -51,14 +51,14 @@ def test_rebuild_and_append(tkwargs: dict[str, Any]) -> None:
             index = int(g.integers(0, min(8, len(problem.X))))
             for _ in range(int(g.integers(1, 5))):
                 y = float(g.standard_normal())
-                pool.append(index, y)
+                pool.extend([index], [y])
                 data.append((index, y, problem.lam))
             check(pool, problem, data)
         rows, Y, noise = zip(*data, strict=True)
         values = torch.tensor([Y, noise], dtype=torch.float64).to(pool.X)
         pool.rebuild(pool.X[list(rows)], *values)
         check(pool, problem, data)
-        pool.append(0, 1.0)
+        pool.extend([0], [1.0])
         check(pool, problem, [*data, (0, 1.0, problem.lam)])
 
 
@@ -66,7 +66,7 @@ def test_a_run_is_one_row(double: dict[str, Any]) -> None:
     pool = make_problem(0).exact_pool(**double)
     n = pool.num_rows
     for index, rows in [(3, 1), (3, 1), (3, 1), (5, 2), (3, 3), (3, 3)]:
-        pool.append(index, 0.5)
+        pool.extend([index], [0.5])
         assert pool.num_rows == n + rows
 
 
@@ -78,7 +78,7 @@ def test_buffer_growth(double: dict[str, Any]) -> None:
     data = []
     for step in fewer(range(70), double, 35):
         data.append((step, float(g.standard_normal()), problem.lam))
-        pool.append(*data[-1][:2])
+        pool.extend(*([each] for each in data[-1][:2]))
         if step in (0, 15, 16, 17, 31, 32, 33, 64, 69):
             check(pool, problem, data)
     assert pool.num_rows == len(data)
@@ -89,7 +89,7 @@ def test_a_pool_stands_still_under_a_batch(tkwargs: dict[str, Any]) -> None:
     pool, twin = (make_problem(40, lam=0.1).exact_pool(**tkwargs) for _ in range(2))
     for p in (pool, twin):
         for index in (1, 1, 2):
-            p.append(index, 0.3)
+            p.extend([index], [0.3])
     batch = pool.batch(1.5)
     batch.append(2)
     batch.choose(15)
@@ -97,7 +97,7 @@ def test_a_pool_stands_still_under_a_batch(tkwargs: dict[str, Any]) -> None:
     assert torch.equal(pool.mean, twin.mean) and pool.num_rows == twin.num_rows
     for p in (pool, twin):
         for index in (2, 2, 4, 1):
-            p.append(index, -0.7)
+            p.extend([index], [-0.7])
     assert torch.equal(pool.mean, twin.mean)
     assert torch.equal(pool.variance, twin.variance)
 
@@ -131,7 +131,7 @@ def test_evaluations_at_once_are_those_one_by_one(
     pool, twin = (make_problem(5, lam=0.1).exact_pool(**tkwargs) for _ in range(2))
     index, Y = [4, 1, 1, 1, 6, 4, 4], [0.1, 0.2, 0.3, -1.0, 0.5, 0.6, 2.0]
     for i, y in zip(index, Y, strict=True):
-        twin.append(i, y)
+        twin.extend([i], [y])
     for rows in torch.arange(7).split(parts):
         pool.extend([index[i] for i in rows], [Y[i] for i in rows])
     assert torch.equal(pool.mean, twin.mean)
@@ -150,11 +150,11 @@ def test_covariances_with_whitened_data(
         pool.rebuild(X, Y, noise, problem.row.to(X.device))
     data = list(zip(problem.row.tolist(), noise.tolist(), strict=True))
     for i in (2, 2, 5, 0):
-        pool.append(i, 1.0)
+        pool.extend([i], [1.0])
         data.append((i, problem.lam))
     other = pool.fork()
-    other.append(0, 3.0)
-    other.append(3, 3.0)
+    other.extend([0], [3.0])
+    other.extend([3], [3.0])
     kernel = oracles.DENSE[problem.kernel]
     rows, d = zip(*data, strict=True)
     K = kernel(problem.X[list(rows)], problem.X[list(rows)])

@@ -182,7 +182,7 @@ def test_exact_pool(tkwargs):
             index = int(g.integers(0, min(8, len(problem.X))))
             for _ in range(int(g.integers(1, 4))):
                 y = 3.0 + float(g.standard_normal())
-                pool.append(index, y)
+                pool.extend([index], [y])
                 data.append((index, y, problem.lam))
                 check_pool(pool, problem, data)
             if step == 6:
@@ -199,13 +199,13 @@ def test_an_exact_pool_stays_where_another_goes_on(later, double):
     twin = exact_pool(make_problem(2, lam=0.1), **double)
     for p in (pool, twin):
         for index, y in [(1, 5.0), (2, 3.0), (2, 4.0)]:
-            p.append(index, y)
+            p.extend([index], [y])
     other = pool.fork()
     for index, y in [(2, 1e3), (0, -1e3)]:
-        other.append(index, y)
+        other.extend([index], [y])
     for p in (pool, twin):
         for index, y in later:
-            p.append(index, y)
+            p.extend([index], [y])
     assert torch.equal(pool.mean, twin.mean)
     assert torch.equal(pool.variance, twin.variance)
 
@@ -220,6 +220,6 @@ def test_exact_pool_without_a_constant_shrinks_to_the_prior_mean(double):
     plain.reset()
     for p in (pool, plain):
         for index in (0, 1, 1, 2):
-            p.append(index, 5.0)
+            p.extend([index], [5.0])
     assert float(plain.mean[-1]) == 0.0
     assert float(pool.mean[-1]) == pytest.approx(5.0, rel=1e-12)

@@ -114,7 +114,7 @@ class DomainPosterior(ABC):
         return None
 
     def takes_all(self, num: int) -> bool:
-        """Whether it is exact for so many unique points: none is chosen among them."""
+        """Whether so many unique points are inducing points all: it is exact then."""
         return False
 
     @abstractmethod

@@ -406,8 +406,7 @@ class ExactTablePosterior(TablePosterior):
     def on(self, domain: TableDomain, max_memory: int) -> Self:
         if self.sparse is None:
             return type(self).of(self.source, domain)
-        X = self.source.inputs(domain.own_rows)
-        return type(self).of_few(self.source, X, max_memory, self.most)
+        return type(self).of_few(self.source, domain, max_memory, self.most)
 
     @classmethod
     def of(cls, source: PriorSource, domain: TableDomain) -> Self:
@@ -420,16 +419,18 @@ class ExactTablePosterior(TablePosterior):
         return cls(source, prior, exact_pool(X, prior))
 
     @classmethod
-    def of_few(cls, source: PriorSource, X: Rows, max_memory: int, most: int) -> Self:
-        """The same on `A x d` rows as the kernel takes them, with one that takes over.
+    def of_few(
+        cls, source: PriorSource, domain: TableDomain, max_memory: int, most: int
+    ) -> Self:
+        """The same, until a sparse one takes over.
 
         Args:
             source: Makes the prior.
-            X: The rows.
+            domain: The table.
             max_memory: Bytes; see `NystromPool`.
-            most: The most unique points of the exact posterior.
+            most: The most unique points before that.
         """
-        prior = source.initial()
+        prior, X = source.initial(), source.inputs(domain.own_rows)
         pool = NystromPool(X, max_memory=max_memory, screens=False)
         sparse = NystromTablePosterior(source, prior, pool)
         return cls(source, prior, exact_pool(X, prior), sparse=sparse, most=most)
@@ -461,9 +462,9 @@ class ExactTablePosterior(TablePosterior):
     @property
     def num_learned(self) -> int:
         """Evaluations in it."""
-        if self.values is None or self._is_moved:
-            return 0 if self.record is None else len(self.record)
-        return int(self.values.counts.sum())
+        if self.record is None or self.values is None:
+            return 0
+        return len(self.record) if self._is_moved else int(self.values.counts.sum())
 
     @property
     def _is_moved(self) -> bool:
@@ -518,7 +519,7 @@ class ExactTablePosterior(TablePosterior):
         pool.extend(point.tolist(), Y.tolist())
         if pool.num_rows > 2 * len(values) + 32:
             return self._rebuilt(record, values)
-        return self._of(pool, record, values, self.num_rebuilt)
+        return replace(self, pool=pool, on_host={}, record=record, values=values)
 
     def _rebuilt(self, record: Evaluations, values: FoldedEvaluations) -> Self:
         """With the folded data factorized anew."""
@@ -528,25 +529,8 @@ class ExactTablePosterior(TablePosterior):
         are_rows = bool((data.point < len(pool)).all())
         rows = data.number if are_rows else None
         pool.rebuild(X, data.Y / prior.scale, noise, rows)
-        view = self._of(pool, record, values, 0)
+        view = replace(self, pool=pool, on_host={}, record=record, values=values)
         return replace(view, num_rebuilt=view.num_learned)
-
-    def _of(
-        self,
-        pool: ExactPool,
-        record: Evaluations,
-        values: FoldedEvaluations,
-        num_rebuilt: int,
-    ) -> Self:
-        """With other data."""
-        return replace(
-            self,
-            pool=pool,
-            on_host={},
-            record=record,
-            values=values,
-            num_rebuilt=num_rebuilt,
-        )
 
 
 def exact_pool(X: Rows, prior: Prior) -> ExactPool:

@@ -119,7 +119,7 @@ def test_regions_are_those_of_the_strategy(make_client):
     assert len(lengths) > 1
 
 
-@pytest.mark.parametrize("before", [pytest.param(7, marks=pytest.mark.slow), 14])
+@pytest.mark.parametrize("before", [7, pytest.param(14, marks=pytest.mark.slow)])
 def test_saved_and_loaded_in_the_middle(before, make_client, tmp_path):
     """From JSON, from sqlite, and in memory: the same next arms and the same note."""
     config = storage(tmp_path / "ax.db")

@@ -372,6 +372,7 @@ def test_the_posterior_is_of_the_coordinates() -> None:
     assert torch.allclose(found, prior.scale * expected, rtol=1e-5, atol=1e-3)
 
 
+@pytest.mark.slow_sim
 def test_each_device(device: torch.device) -> None:
     """Predictions are those of the host, points are on the device."""
     there, here = (turned(small(bounds=BOUNDS.to(d)), num=1) for d in (device, "cpu"))
@@ -385,6 +386,7 @@ def test_each_device(device: torch.device) -> None:
     assert len(turned(there).history) == 55
 
 
+@pytest.mark.slow
 def test_a_valley_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred evaluations get much nearer to the peak than along the features."""
 

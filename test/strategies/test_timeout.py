@@ -72,7 +72,10 @@ def processes() -> Iterator[Executor]:
         yield executor
 
 
-@pytest.fixture(params=["none", "threads", "processes", "dask"])
+DASK = pytest.param("dask", marks=pytest.mark.slow)
+
+
+@pytest.fixture(params=["none", "threads", "processes", DASK])
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor | None]:
     if request.param == "none":
         yield None

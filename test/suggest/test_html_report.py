@@ -657,6 +657,7 @@ def pixels(png: bytes) -> tuple[int, int, set[bytes]]:
     return width, height, {raw[i : i + step] for i in range(0, len(raw), step)}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason=f"no browser is installed: {BROWSERS}")
 def test_a_browser_shows_the_page(lab, tmp_path):
     path = tmp_path / "report.html"

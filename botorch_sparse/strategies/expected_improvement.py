@@ -98,8 +98,12 @@ from botorch_sparse.strategies.surrogates.table_posterior import TablePosterior
 DEFAULT_BATCH_SIZE = 8
 # Improvements of less than this are smoothed, in units of scalarizations.
 SMOOTHING = 1e-6
-# Points that are all inducing points, and the most inducing points of more.
-MOST_EXACT = 1_000
+# Different rows whose posterior is exact. Beyond them a batch of some tens costs less
+# with inducing points, since each row that is added costs O(A n).
+MOST_ROWS = 4_000
+# Points that are all inducing points, and the most inducing points of more. The same
+# number of rows is exact where values may lie apart, which need a posterior anew.
+MOST_INDUCING = 1_000
 # Values that are drawn of a point.
 DRAWS = 128
 # Of points that are known, in units of the feedback's variance.
@@ -123,14 +127,15 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
     `SparseSingleTaskGP`. The formula is in `strategies/expected_improvement.py`.
 
     It takes any number of objectives and constraints. Where the kernel is inferred, it
-    is `few_data_kernel`. The posterior of up to 1,000 different rows is exact.
+    is `few_data_kernel`. The posterior of up to 4,000 different rows is exact,
+    with `robust` of up to 1,000.
 
     Cost, with `A` candidates and `n` evaluations, for each outcome: O(A n) for each
     evaluation, and O(A n^2) where hyperparameters were fitted since; with several
     objectives O(128 A) more for a batch; for its j-th point O(A), and O(j (n + 128))
     for each row that is brought up to date, some hundreds or thousands. Memory O(A n).
 
-    Beyond 1,000 different rows, or 1 GiB of `8 A n` bytes, there are `m` inducing
+    Beyond these rows, or 1 GiB of `8 A n` bytes, there are `m` inducing
     points in place of `n`, at most 1,000 where the kernel is inferred, and a batch
     costs O((A + n) m^2). Where `8 A m` bytes are more than 1 GiB, the kernel is
     evaluated at these rows and the inducing points each time. With points beside the
@@ -246,10 +251,10 @@ def _surrogate_of(
         domain,
         settings,
         sampler=sampler,
-        most_exact=MOST_EXACT,
+        most_exact=MOST_INDUCING if settings.robust else MOST_ROWS,
         inferred_kernel=few_data_kernel,
     )
-    return replace(surrogate, exact_size=MOST_EXACT, max_inducing=MOST_EXACT)
+    return replace(surrogate, exact_size=MOST_INDUCING, max_inducing=MOST_INDUCING)
 
 
 class _GrowingBatch:

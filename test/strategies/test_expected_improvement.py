@@ -158,15 +158,16 @@ def run_to(strategy: ExpectedImprovement, size: int) -> ExpectedImprovement:
     return strategy
 
 
-@pytest.mark.parametrize("most", [1_000, 20, 4])
+@pytest.mark.parametrize(("rows", "inducing"), [(1_000, 20), (20, 20), (4, 4), (40, 9)])
 def test_a_run_goes_on_from_each_of_its_states(
-    most: int, monkeypatch: pytest.MonkeyPatch
+    rows: int, inducing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the last bit, where the posterior is exact, sparse, or changes in between.
 
     Also from the states of a run in which another one stands elsewhere.
     """
-    monkeypatch.setattr(expected_improvement, "MOST_EXACT", most)
+    monkeypatch.setattr(expected_improvement, "MOST_ROWS", rows)
+    monkeypatch.setattr(expected_improvement, "MOST_INDUCING", inducing)
 
     def fresh() -> ExpectedImprovement:
         return ExpectedImprovement(X, batch_size=4, seed=0)
@@ -178,13 +179,27 @@ def test_a_run_goes_on_from_each_of_its_states(
         states.append((state, batch.indices.tolist(), torch.stack(moments)))  # type: ignore[union-attr]
         whole.tell(batch, objective(batch.X))
     is_exact = isinstance(whole.surrogate.view, ExactTablePosterior)
-    assert is_exact == (most == 1_000)
-    for state, rows, moments in [*states, *states[::-1]]:
+    assert is_exact == (rows == 1_000)
+    assert is_exact or whole.surrogate.view.num_inducing() <= inducing
+    for state, expected, moments in [*states, *states[::-1]]:
         for strategy in (fresh(), whole):
             strategy.load_state_dict(state)
-            assert strategy.ask().indices.tolist() == rows  # type: ignore[union-attr]
+            assert strategy.ask().indices.tolist() == expected  # type: ignore[union-attr]
             found = torch.stack(strategy.surrogate.view.pool.all_moments())
             assert found.equal(moments)
+
+
+@pytest.mark.parametrize("robust", [False, True])
+def test_rows_that_are_exact_are_fewer_where_values_may_lie_apart(
+    robust: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expected_improvement, "MOST_ROWS", 30)
+    monkeypatch.setattr(expected_improvement, "MOST_INDUCING", 10)
+    strategy = ExpectedImprovement(X, batch_size=4, seed=0, robust=robust)
+    for num, is_exact in ((10, True), (20, not robust), (40, False)):
+        strategy.tell(X[:num], objective(X[:num]))
+        strategy.learn()
+        assert isinstance(strategy.surrogate.view, ExactTablePosterior) == is_exact
 
 
 def test_what_does_not_fit_on_another_table_is_sparse_there(

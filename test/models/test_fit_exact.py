@@ -10,6 +10,7 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
 from botorch.models.transforms.input import Warp
+from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import RBFKernel
 from gpytorch.likelihoods import StudentTLikelihood
 from linear_operator.utils.errors import NotPSDError
@@ -90,6 +91,124 @@ def test_it_is_the_exact_fit_of_random_rows(double):
     for name, value in exact.named_parameters():
         close(few[names[name]], value.detach(), rtol=5e-2, atol=5e-2)
     assert model.train_inputs[0].shape == X.shape
+
+
+def wave(n: int = 120) -> tuple[Tensor, Tensor]:
+    """A slope along one feature and waves along the other, with little noise."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(n, 2, generator=generator, dtype=torch.float64)
+    noise = torch.randn(n, generator=generator, dtype=torch.float64)
+    Y = 2 * X[:, 0] + 0.6 * (14 * X[:, 1]).sin() + 0.1 * noise
+    return X, Y.unsqueeze(-1)
+
+
+def far_too_long(model: SparseSingleTaskGP) -> Any:
+    """The objective where the waves are noise."""
+    lengthscale = torch.tensor([[0.5, 1.0]], dtype=torch.float64)
+    model.covar_module.lengthscale = lengthscale
+    model.likelihood.noise = 1.0
+    return make_mll(model)
+
+
+def density_by_hand(
+    X: Tensor, y: Tensor, lengths: tuple[float, float], noise: float
+) -> float:
+    """Log density of an observation, at the constant that fits best."""
+    Z = X / torch.tensor(lengths, dtype=X.dtype)
+    K = (-0.5 * (Z[:, None] - Z[None]).square().sum(-1)).exp()
+    K = K + noise * torch.eye(len(X), dtype=X.dtype)
+    ones = torch.ones_like(y)
+    constant = (ones @ torch.linalg.solve(K, y)) / (ones @ torch.linalg.solve(K, ones))
+    normal = torch.distributions.MultivariateNormal((constant * ones), K)
+    return normal.log_prob(y).item() / len(X)
+
+
+def test_waves_that_a_fit_takes_for_noise_are_found(monkeypatch):
+    """As dense as any of a grid; without shorter lengthscales they stay noise."""
+    X, Y = wave()
+    found = []
+    monkeypatch.setattr(exact_fit, "LEAP", 0.25)
+    for most in (0, exact_fit.MOST_SHORTENED):
+        monkeypatch.setattr(exact_fit, "MOST_SHORTENED", most)
+        model = SparseSingleTaskGP(X, Y)
+        fit_exact(far_too_long(model), {}, num_rows=len(X))
+        lengths = model.covar_module.lengthscale.view(-1).tolist()
+        noise = model.likelihood.noise.item()
+        y = model.train_targets.detach()
+        found.append(density_by_hand(X, y, (lengths[0], lengths[1]), noise))
+    best = max(
+        density_by_hand(X, y, (first, second), noise)
+        for first in (0.5, 0.7, 1.0, 1.5)
+        for second in (0.1, 0.15, 0.2, 0.4, 1.0, 3.0)
+        for noise in (0.01, 0.02, 0.1, 0.3)
+    )
+    assert found[1] > best - 0.03 and found[0] < best - 0.5
+
+
+@pytest.mark.parametrize("why", ["fails", "gains nothing"])
+def test_a_shorter_lengthscale_that_serves_nothing_leaves_no_trace(why, monkeypatch):
+    X, Y = wave()
+    original, starts = exact_fit.fit_once, list[Tensor]()
+    monkeypatch.setattr(exact_fit, "LEAP", 0.25)
+
+    def fitted(part: Any, options: Any) -> None:
+        starts.append(part.model.covar_module.lengthscale.detach().clone())
+        if len(starts) == 1:
+            original(part, options)
+            starts.append(part.model.covar_module.lengthscale.detach().clone())
+            return
+        if why == "fails":
+            raise ModelFittingError("no")
+        part.model.covar_module.lengthscale = 9.0
+
+    monkeypatch.setattr(exact_fit, "fit_once", fitted)
+    model = SparseSingleTaskGP(X, Y)
+    fit_exact(far_too_long(model), {}, num_rows=len(X))
+    _, optimum, shorter = starts
+    assert torch.equal(model.covar_module.lengthscale, optimum)
+    assert (shorter < optimum).sum() == 1
+
+
+def test_when_shorter_lengthscales_are_tried(monkeypatch):
+    """Of fits that move, and that are not told when to end."""
+    tried = list[int]()
+    original = exact_fit._shortened
+
+    def counted(part: Any, most: float) -> Any:
+        tried.append(1)
+        return original(part, most)
+
+    monkeypatch.setattr(exact_fit, "_shortened", counted)
+    monkeypatch.setattr(exact_fit, "LEAP", 0.25)
+    X, Y = wave()
+    model = SparseSingleTaskGP(X, Y)
+    options = {"optimizer_kwargs": {"options": {"maxiter": 99}}}
+    fit_exact(far_too_long(model), options, num_rows=len(X))
+    assert not tried
+    fit_exact(far_too_long(model), {}, num_rows=len(X))
+    assert len(tried) == 2  # the second one finds none
+    fit_exact(make_mll(model), {}, num_rows=len(X))
+    assert len(tried) == 2
+
+
+def test_only_what_is_fitted_is_shortened():
+    """Within constraints; all else is as it was, to the last bit."""
+    X, Y = wave()
+    model = SparseSingleTaskGP(X, Y)
+    mll = far_too_long(model)
+    limit = GreaterThan(2.0)
+    model.covar_module.register_constraint("raw_lengthscale", limit, replace=True)
+    model.covar_module.lengthscale = torch.tensor([[3.0, 5.0]], dtype=torch.float64)
+    before = {name: p.detach().clone() for name, p in mll.named_parameters()}
+    part = on_random_rows(mll, len(X))
+    shorter = exact_fit._shortened(part, torch.inf)
+    for name, parameter in part.named_parameters():
+        assert torch.equal(parameter, before[name])
+    assert shorter is not None
+    raw = shorter.hyperparameters["model.covar_module.raw_lengthscale"]
+    assert sorted(limit.transform(raw).view(-1).tolist()) in ([2.5, 5.0], [3.0, 3.5])
+    part.model.covar_module.raw_lengthscale.requires_grad_(False)
+    assert exact_fit._shortened(part, torch.inf) is None
 
 
 def test_what_is_kept_is_all_of_it(double, monkeypatch, is_rival):
@@ -309,7 +428,11 @@ def test_a_fit_survives_a_likelihood_that_has_no_factor(
             raise NotPSDError("no factor")
         return original(part)
 
-    monkeypatch.setattr(exact_fit, "loss_of", fails)
+    def compared(*args: Any) -> Any:
+        monkeypatch.setattr(exact_fit, "loss_of", fails)
+        return exact_fit.likelihood_gap(*args)
+
+    monkeypatch.setattr(rounds, "likelihood_gap", compared)
     model = SparseSingleTaskGP(*rough(520, **double))
     fit(model)
     assert len(calls) == 2

@@ -21,16 +21,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, isqrt
 from operator import itemgetter
-from typing import Any
 
 import torch
 from botorch.exceptions import ModelFittingError
 from botorch.optim.closures import get_loss_closure
+from gpytorch.constraints import Interval
+from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
-from gpytorch.likelihoods.noise_models import FixedGaussianNoise
+from gpytorch.likelihoods.noise_models import FixedGaussianNoise, HomoskedasticNoise
 from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.models import ExactGP
-from torch.nn import Module
+from torch import Tensor
 
 from botorch_sparse.models.fit.candidate_fits import (
     NUMERICAL_ERRORS,
@@ -127,18 +128,32 @@ def _shortened(part: MarginalLogLikelihood, most: float) -> Fitted | None:
 
     None if none has a loss below `most`; the rest is as it was.
     """
+    kernels = [
+        kernel
+        for kernel in part.modules()
+        if isinstance(kernel, Kernel) and kernel.has_lengthscale
+        if kernel.raw_lengthscale.requires_grad
+    ]
+    noises = [
+        noise
+        for noise in part.modules()
+        if isinstance(noise, HomoskedasticNoise) and noise.raw_noise.requires_grad
+    ]
     lengths = [
         (length, kernel, i)
-        for kernel in _fitted_in(part, "raw_lengthscale")
+        for kernel in kernels
         for i, length in enumerate(kernel.lengthscale.view(-1).tolist())
     ]
     shortest = sorted(lengths, key=itemgetter(0))[:MOST_SHORTENED]
     optimum, best = Fitted.of(part), None
-    for likelihood in _fitted_in(part, "raw_noise"):
-        _leave_part(likelihood, "raw_noise")
+    for noise in noises:
+        noise.noise = _nearer(noise.noise, noise.raw_noise_constraint)
     here, most = Fitted.of(part), min(most, _loss(part) - LEAST_GAIN)
     for _, kernel, i in shortest:
-        _leave_part(kernel, "raw_lengthscale", i)
+        new = kernel.lengthscale.clone()
+        nearer = _nearer(new, kernel.raw_lengthscale_constraint)
+        new.view(-1)[i] = nearer.view(-1)[i]
+        kernel.lengthscale = new
         if (loss := _loss(part)) < most:
             most, best = loss, Fitted.of(part)
         here.give(part)
@@ -146,18 +161,10 @@ def _shortened(part: MarginalLogLikelihood, most: float) -> Fitted | None:
     return best
 
 
-def _fitted_in(part: MarginalLogLikelihood, name: str) -> list[Any]:
-    """Modules that have a parameter of this name, if it is fitted."""
-    own = [(m, dict(m.named_parameters(recurse=False))) for m in part.modules()]
-    return [m for m, known in own if name in known and known[name].requires_grad]
-
-
-def _leave_part(module: Module, name: str, place: int | slice = slice(None)) -> None:
-    """Of how far some values of a parameter are above their constraint."""
-    raw = module.get_parameter(name).view(-1)
-    constraint = getattr(module, f"{name}_constraint")
-    least, value = constraint.lower_bound, constraint.transform(raw[place])
-    raw[place] = constraint.inverse_transform(least + LEAP * (value - least))
+def _nearer(value: Tensor, constraint: Interval) -> Tensor:
+    """Values of which a part is left above their constraint."""
+    nearer: Tensor = constraint.lower_bound + LEAP * (value - constraint.lower_bound)
+    return nearer
 
 
 def _loss(part: MarginalLogLikelihood) -> float:

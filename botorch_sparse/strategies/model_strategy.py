@@ -329,7 +329,7 @@ class ModelStrategy(Strategy, Generic[S]):
             return promising_rows(self._related_score(), num, g, self.excluded_points)
         X = domain.box.sample(NUM_DRAWN, draw_seed(g))
         rows = promising_rows(self._related_score(X), num, g, ())
-        return [self.record.add_point(x) for x in X[rows]]
+        return self.record.add_points(X[rows])
 
     def _related_score(self, X: Tensor | None = None) -> Tensor:
         """What `related` campaigns say of `k x d` points, or of the rows of a table.

@@ -19,7 +19,7 @@ from botorch_sparse.strategies.data.row_matching import (
     equal_rows,
     rows_at,
 )
-from botorch_sparse.strategies.data.run_record import RunRecord, row_bytes
+from botorch_sparse.strategies.data.run_record import RunRecord, row_keys
 
 # What is the same but for rounding, in widths of a column; what few digits leave of a
 # point; and a variance of nothing.
@@ -142,8 +142,9 @@ class PointFinder:
     def _one_row(self, rows: list[int], x: Tensor, trials: PendingTrials) -> int:
         """The row that is meant by a point with fewer digits than the table has."""
         groups: dict[bytes, list[int]] = {}
-        for row in rows:
-            groups.setdefault(row_bytes(self._candidates[row]), []).append(row)
+        keys = row_keys(self._candidates[torch.tensor(rows)])
+        for row, key in zip(rows, keys, strict=True):
+            groups.setdefault(key, []).append(row)
         if len(groups) == 1:
             return rows[0]
         waiting = [g for g in groups.values() if any(any(trials.at(r)) for r in g)]

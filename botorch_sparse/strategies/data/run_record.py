@@ -594,23 +594,30 @@ class RunRecord:
 
     def number_of(self, x: Tensor) -> int | None:
         """The number of a point that is not a candidate, if it has one."""
-        return self._number_of(row_bytes(x))
+        return self._number_of(*row_keys(x.unsqueeze(0)))
 
     def _number_of(self, key: bytes) -> int | None:
-        place = self._extra_place.get(key, len(self.extra))
-        if place >= len(self.extra) or self._extra_keys[place] != key:
+        place, end = self._extra_place.get(key), len(self._extra_keys)
+        if place is None or place >= end or self._extra_keys[place] != key:
             return None
         return self.domain.num_rows + place
 
     def add_point(self, x: Tensor) -> int:
         """The number of a point that is not a candidate; equal ones share it."""
-        key = row_bytes(x)
-        if (known := self._number_of(key)) is not None:
-            return known
-        place = self._extra_place[key] = len(self.extra)
-        self.extra.extend(x.detach().unsqueeze(0))
-        self._extra_keys.append(key)
-        return self.domain.num_rows + place
+        return self.add_points(x.unsqueeze(0))[0]
+
+    def add_points(self, X: Tensor) -> list[int]:
+        """The numbers of `k x d` points that are no candidates."""
+        numbers, new = list[int](), list[int]()
+        for row, key in enumerate(row_keys(X)):
+            if (number := self._number_of(key)) is None:
+                place = self._extra_place[key] = len(self._extra_keys)
+                number = self.domain.num_rows + place
+                self._extra_keys.append(key)
+                new.append(row)
+            numbers.append(number)
+        self.extra.extend(X[new].detach())
+        return numbers
 
     def moved(
         self, domain: Domain, rows_of: RowsOf, others: Iterable[int]
@@ -668,8 +675,7 @@ class RunRecord:
             state[name].tolist() for name in ("point", "batch", "trial")
         )
         record._extend(points, batches, trials, state["Y"].cpu())
-        for x in state["extra"]:
-            record.add_point(x.to(record.extra.values))
+        record.add_points(state["extra"].to(record.extra.values))
         if len(record.extra) < len(state["extra"]):
             raise InputDataError("Points beside the table come twice.")
         record.batches.load_state_dict(state["batches"])
@@ -780,6 +786,7 @@ def upload_vectors(*vectors: Tensor, device: torch.device) -> list[Tensor]:
     return [part.to(v.dtype) for part, v in zip(parts, vectors, strict=True)]
 
 
-def row_bytes(x: Tensor) -> bytes:
-    """A hashable key of a point; equal points, negative zeros too, have equal keys."""
-    return (x.detach() + 0.0).cpu().numpy().tobytes()
+def row_keys(X: Tensor) -> list[bytes]:
+    """Hashable keys of points; equal points, negative zeros too, have equal keys."""
+    rows = (X.detach() + 0.0).cpu().contiguous().numpy()
+    return [row.tobytes() for row in rows]

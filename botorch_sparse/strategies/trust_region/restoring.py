@@ -16,7 +16,7 @@ from botorch_sparse.strategies.core.trials import Trial, TrialState
 from botorch_sparse.strategies.data.run_record import (
     BatchRecord,
     RunRecord,
-    row_bytes,
+    row_keys,
 )
 from botorch_sparse.strategies.trust_region.local_surrogate import LocalSurrogate
 
@@ -153,8 +153,7 @@ def _trials(reports: Reports, point: Tensor) -> tuple[Tensor, Tensor]:
 def _numbered(X: Tensor) -> tuple[Tensor, Tensor]:
     """Numbers of `n` points by their first rows, and the different points."""
     place, number, first = dict[bytes, int](), list[int](), list[int]()
-    for row, x in enumerate(X.cpu()):
-        key = row_bytes(x)
+    for row, key in enumerate(row_keys(X)):
         if key not in place:
             place[key] = len(first)
             first.append(row)

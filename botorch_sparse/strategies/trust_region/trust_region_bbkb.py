@@ -303,7 +303,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         for x in X:
             if len(points) < num and self.record.number_of(x) is None:
                 points.append(self.record.add_point(x))
-        points += [self.record.add_point(x) for x in X[: num - len(points)]]
+        points += self.record.add_points(X[: num - len(points)])
         return [(point, region.run) for point in points]
 
     def _num_missing(self, region: Region) -> int:

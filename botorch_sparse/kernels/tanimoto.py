@@ -81,14 +81,15 @@ class TanimotoKernel(Kernel):
             check_whole("blocks", size)
         self.blocks = None if blocks is None or len(blocks) == 1 else tuple(blocks)
         if self.blocks is not None:
-            raw = torch.zeros(*self.batch_shape, len(self.blocks))
+            raw = torch.full((*self.batch_shape, len(self.blocks)), 0.9)
             self.register_parameter("raw_weight", Parameter(raw))
-            self.register_constraint("raw_weight", Interval(0.0, 1.0))
-            self.weight = torch.full_like(raw, 0.9)
+            # As it is: of a logit both ends are flat, and fits that come there stay.
+            limits = Interval(0.0, 1.0, transform=None)
+            self.register_constraint("raw_weight", limits)
 
     @property
     def weight(self) -> Tensor:
-        """Weights of the blocks, `batch_shape x k`, in (0, 1)."""
+        """Weights of the blocks, `batch_shape x k`, in [0, 1]."""
         weight: Tensor = self.raw_weight_constraint.transform(self.raw_weight)
         return weight
 

@@ -124,7 +124,7 @@ def test_a_product_has_a_weight_for_each_block():
     torch.testing.assert_close(dense_covariance(kernel, X), expected)
     torch.testing.assert_close(kernel(X, diag=True), torch.ones(6).double())
     batched = TanimotoKernel((4, 5), batch_shape=torch.Size([2])).double()
-    batched.weight = torch.tensor([[0.25, 0.75], [1e-9, 0.5]])
+    batched.weight = torch.tensor([[0.25, 0.75], [0.0, 0.5]])
     K = dense_covariance(batched, X)
     torch.testing.assert_close(K[0], expected)
     torch.testing.assert_close(K[1], 0.5 + 0.5 * second)
@@ -140,15 +140,13 @@ def test_gradients_are_those_of_a_small_step():
     X = torch.rand(4, 5, generator=torch.Generator().manual_seed(0)).double() + 0.1
     kernel = TanimotoKernel((2, 3)).double()
 
-    def entries(Z: Tensor, raw_weight: Tensor) -> Tensor:
-        kernel.raw_weight.data = raw_weight.detach()
-        w = torch.sigmoid(raw_weight)
+    def entries(Z: Tensor, w: Tensor) -> Tensor:
         parts = Z.split((2, 3), -1), X.split((2, 3), -1)
         T = [similarity(z, x) for z, x in zip(*parts, strict=True)]
         return (1 - w[0] + w[0] * T[0]) * (1 - w[1] + w[1] * T[1])
 
     Z = (X.flip(0) + 0.05).requires_grad_()
-    raw = torch.tensor([0.3, -0.2]).double().requires_grad_()
+    raw = torch.tensor([0.6, 0.4]).double().requires_grad_()
     assert torch.autograd.gradcheck(entries, (Z, raw))
     kernel.raw_weight.data = raw.detach()
     dense_covariance(kernel, Z, X).sum().backward()
@@ -157,6 +155,27 @@ def test_gradients_are_those_of_a_small_step():
     entries(Z, raw).sum().backward()
     torch.testing.assert_close(own, Z.grad)
     torch.testing.assert_close(weight, raw.grad)
+
+
+@pytest.mark.parametrize("start", [0.0, 1.0])
+def test_fits_that_begin_at_an_end_leave_it(start):
+    """Where a block matters in part: the optimum of a fit that began between."""
+    X = fingerprints("counts", 80, 12)
+    Y = X[:, :4].sum(-1, keepdim=True) + 0.2 * X[:, 8:].sum(-1, keepdim=True)
+    Y = Y + 0.3 * torch.randn(
+        80, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
+    losses = []
+    for weight in (start, 0.5):
+        kernel = ScaleKernel(TanimotoKernel((4, 4, 4))).double()
+        kernel.base_kernel.weight = weight
+        model = SingleTaskGP(X, Y, covar_module=kernel)
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        fit_gpytorch_mll(mll)
+        mll.train()
+        losses.append(-mll(model(X), model.train_targets).item())
+    assert abs(losses[0] - losses[1]) < 1e-3
+    assert 0.0 < kernel.base_kernel.weight[0] <= 1.0
 
 
 def test_botorch_takes_it():

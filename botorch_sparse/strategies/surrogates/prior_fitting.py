@@ -25,7 +25,7 @@ from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import LogNormalPrior
+from gpytorch.priors import GammaPrior, LogNormalPrior
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -543,6 +543,9 @@ def fingerprint_kernel(blocks: Sequence[Tensor], dim: int) -> Kernel:
         [len(block) for block in blocks],
         active_dims=columns.tolist() if others else None,
     )
+    if tanimoto.blocks is not None:
+        # Its mode is 1: some ten results say little of which fingerprints matter.
+        tanimoto.register_prior("weight_prior", GammaPrior(2.0, 1.0), "weight")
     kernel: Kernel = tanimoto
     if others:
         kernel = tanimoto * get_covar_module_with_dim_scaled_prior(

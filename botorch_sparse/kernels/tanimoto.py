@@ -61,7 +61,7 @@ class TanimotoKernel(Kernel):
 
     Raises:
         InputDataError: If blocks are no positive numbers or do not fit the inputs; if
-            an entry is negative.
+            an entry is negative, or a weight is set that is not in [0, 1].
 
     Example:
         >>> import torch
@@ -96,8 +96,11 @@ class TanimotoKernel(Kernel):
     @weight.setter
     def weight(self, value: Any) -> None:
         value = torch.as_tensor(value).to(self.raw_weight)
-        value = value.expand_as(self.raw_weight)
-        self.initialize(raw_weight=self.raw_weight_constraint.inverse_transform(value))
+        if not bool(((value >= 0) & (value <= 1)).all()):
+            raise InputDataError(
+                f"Got weight={value.tolist()}; need numbers in [0, 1]."
+            )
+        self.initialize(raw_weight=value.expand_as(self.raw_weight))
 
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any

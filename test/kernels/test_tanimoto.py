@@ -131,6 +131,14 @@ def test_a_product_has_a_weight_for_each_block():
     torch.testing.assert_close(dense_covariance(kernel_at(batched, (0,)), X), K[0])
 
 
+@pytest.mark.parametrize("weight", [-0.1, 1.7, float("nan")])
+def test_weights_are_shares(weight):
+    kernel = TanimotoKernel((4, 5))
+    with pytest.raises(InputDataError, match="need numbers in"):
+        kernel.weight = weight
+    assert kernel.weight.tolist() == pytest.approx([0.9, 0.9])
+
+
 def test_a_single_block_has_no_parameters():
     assert list(TanimotoKernel().parameters()) == []
     assert list(TanimotoKernel((5,)).parameters()) == []

@@ -86,10 +86,10 @@ def fit_exact(
     has_moved = False
     for size in [num_rows] if is_short else [FIRST_ROWS, num_rows]:
         part = on_random_rows(mll, size)
-        before = _loss(part)
+        before = _loss(part) if may_leap else -inf
         fit_once(part, options)
-        has_moved |= _loss(part) < before - NEARLY
-        while may_leap and has_moved and _leap(part, options):
+        has_moved |= may_leap and _loss(part) < before - NEARLY
+        while has_moved and _leap(part, options):
             pass
         fitted = replace(Fitted.of(part), chosen=model._inducing_set())
         fitted.give(mll)
@@ -163,7 +163,8 @@ def _shortened(part: MarginalLogLikelihood, most: float) -> Fitted | None:
 
 def _nearer(value: Tensor, constraint: Interval) -> Tensor:
     """Values of which a part is left above their constraint."""
-    nearer: Tensor = constraint.lower_bound + LEAP * (value - constraint.lower_bound)
+    least = constraint.lower_bound.clamp_min(0.0)  # of some it is -inf
+    nearer: Tensor = least + LEAP * (value - least)
     return nearer
 
 

@@ -608,15 +608,19 @@ class RunRecord:
 
     def add_points(self, X: Tensor) -> list[int]:
         """The numbers of `k x d` points that are no candidates."""
-        numbers, new = list[int](), list[int]()
+        numbers, new, end = list[int](), dict[bytes, int](), len(self.extra)
+        first = list[int]()
         for row, key in enumerate(row_keys(X)):
             if (number := self._number_of(key)) is None:
-                place = self._extra_place[key] = len(self._extra_keys)
-                number = self.domain.num_rows + place
-                self._extra_keys.append(key)
-                new.append(row)
+                if key not in new:
+                    new[key] = end + len(new)
+                    first.append(row)
+                number = self.domain.num_rows + new[key]
             numbers.append(number)
-        self.extra.extend(X[new].detach())
+        self.extra.extend(X[first].detach())
+        for key, place in new.items():
+            self._extra_place[key] = place
+            self._extra_keys.append(key)
         return numbers
 
     def moved(

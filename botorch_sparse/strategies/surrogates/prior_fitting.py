@@ -25,7 +25,7 @@ from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import GammaPrior, LogNormalPrior
+from gpytorch.priors import LogNormalPrior, NormalPrior
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -544,8 +544,9 @@ def fingerprint_kernel(blocks: Sequence[Tensor], dim: int) -> Kernel:
         active_dims=columns.tolist() if others else None,
     )
     if tanimoto.blocks is not None:
-        # Its mode is 1: some ten results say little of which fingerprints matter.
-        tanimoto.register_prior("weight_prior", GammaPrior(2.0, 1.0), "weight")
+        # Some ten results say little of which fingerprints matter.
+        prior = NormalPrior(1.0, 0.5)
+        tanimoto.register_prior("weight_prior", prior, _weight_of, _set_weight)
     kernel: Kernel = tanimoto
     if others:
         kernel = tanimoto * get_covar_module_with_dim_scaled_prior(
@@ -554,6 +555,14 @@ def fingerprint_kernel(blocks: Sequence[Tensor], dim: int) -> Kernel:
     scaled = ScaleKernel(kernel, outputscale_prior=LogNormalPrior(0.0, 1.0))
     scaled.outputscale = 1.0
     return scaled
+
+
+def _weight_of(kernel: TanimotoKernel) -> Tensor:
+    return kernel.weight
+
+
+def _set_weight(kernel: TanimotoKernel, drawn: Tensor) -> None:
+    kernel.weight = drawn.clamp(0.0, 1.0)
 
 
 def standardize(Y: Tensor) -> Standardize:

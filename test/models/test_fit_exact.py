@@ -10,7 +10,7 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
 from botorch.models.transforms.input import Warp
-from gpytorch.constraints import GreaterThan
+from gpytorch.constraints import GreaterThan, LessThan
 from gpytorch.kernels import RBFKernel
 from gpytorch.likelihoods import StudentTLikelihood
 from linear_operator.utils.errors import NotPSDError
@@ -207,6 +207,10 @@ def test_only_what_is_fitted_is_shortened():
     assert shorter is not None
     raw = shorter.hyperparameters["model.covar_module.raw_lengthscale"]
     assert sorted(limit.transform(raw).view(-1).tolist()) in ([2.5, 5.0], [3.0, 3.5])
+    limit = LessThan(9.0)  # whose lower bound is minus infinity
+    part.model.covar_module.register_constraint("raw_lengthscale", limit, replace=True)
+    part.model.covar_module.lengthscale = torch.tensor([[3.0, 5.0]])
+    assert exact_fit._shortened(part, torch.inf) is not None
     part.model.covar_module.raw_lengthscale.requires_grad_(False)
     assert exact_fit._shortened(part, torch.inf) is None
 

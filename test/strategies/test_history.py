@@ -27,6 +27,20 @@ def told(rows: list[int], values: list[float], minimize: bool = False) -> Random
     return strategy
 
 
+def test_points_are_numbered_once() -> None:
+    """In one call and in later ones; those of a fork that is not kept are forgotten."""
+    record = RunRecord(domain_of(X, {}))
+    new = torch.tensor([[7.0, 7.0], [8.0, -0.0], [7.0, 7.0]]).double()
+    assert record.add_points(new) == [3, 4, 3] and len(record.extra) == 2
+    fork = record.fork()
+    assert fork.add_points(torch.cat([new[1:2].abs(), new[:1] + 2])) == [4, 5]
+    with pytest.raises(RuntimeError):
+        record.add_points(torch.zeros(2, 5).double())
+    assert record.add_points(new[:1] - 2) == [5]
+    assert record.points(torch.tensor([3, 5])).tolist() == [[7.0, 7.0], [5.0, 5.0]]
+    assert record.number_of(new[0] + 2) is None
+
+
 @pytest.mark.parametrize("minimize", [False, True])
 def test_best_is_best_in_the_mean(minimize: bool) -> None:
     """Row 1 has the best single value, and row 2 the best mean."""

@@ -7,15 +7,20 @@ from typing import Any
 import pytest
 import torch
 from botorch.exceptions.warnings import OptimizationWarning
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
 from botorch.models.utils.gpytorch_modules import (
     get_covar_module_with_dim_scaled_prior,
 )
+from botorch.optim.utils import sample_all_priors
 from box_table import BOUNDS, TABLE
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from strategy_table import make_candidates
 from torch import Tensor
 
+from botorch_sparse.models.fit.candidate_fits import in_few_steps
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies import (
     BBKB,
@@ -26,6 +31,7 @@ from botorch_sparse.strategies import (
 )
 from botorch_sparse.strategies.surrogates.prior_fitting import (
     few_data_kernel,
+    fingerprint_kernel,
     is_harmless,
     matern_kernel,
 )
@@ -130,6 +136,24 @@ def test_a_kernel_that_is_fitted_on_a_table_does_not_collapse(cls: Any) -> None:
     assert strategy.surrogate.view.prior.covar_module.outputscale > 1e-3
     best = float(noise_free(strategy.candidates).max())
     assert float(history.Y.max()) > best - 0.01 and history.num_unique > 4
+
+
+@pytest.mark.parametrize("num", [40, 150])
+def test_weights_of_fingerprints_are_fitted_to_their_ends(num: int) -> None:
+    """Of three the first matters alone; BoTorch's retries draw weights from a prior."""
+    g = torch.Generator().manual_seed(0)
+    X = (torch.rand(num, 48, generator=g) < 0.3).double()
+    Y = X[:, :16] @ torch.randn(16, 1, generator=g).double()
+    kernel = fingerprint_kernel(torch.arange(48).split(16), 48).double()
+    model = SingleTaskGP(X, Y, covar_module=kernel)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    fit_gpytorch_mll(mll, **in_few_steps({}))
+    weight = kernel.base_kernel.weight
+    assert weight[0] > 0.3 and weight[1:].max() < 0.05
+    for _ in range(20):
+        sample_all_priors(model)
+        assert 0.0 <= kernel.base_kernel.weight.min()
+        assert kernel.base_kernel.weight.max() <= 1.0
 
 
 def test_a_mean_that_is_given_is_not_fitted() -> None:

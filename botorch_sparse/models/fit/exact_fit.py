@@ -147,14 +147,13 @@ def _shortened(part: MarginalLogLikelihood, most: float) -> Fitted | None:
     shortest = sorted(lengths, key=itemgetter(0))[:MOST_SHORTENED]
     optimum, best = Fitted.of(part), None
     for noise in noises:
-        noise.noise = _nearer(noise.noise, noise.raw_noise_constraint)
+        _set(noise, "noise", _nearer(noise.noise, noise.raw_noise_constraint))
     here, most = Fitted.of(part), min(most, _loss(part) - LEAST_GAIN)
     for _, kernel, i in shortest:
         new = kernel.lengthscale.clone()
         nearer = _nearer(new, kernel.raw_lengthscale_constraint)
         new.view(-1)[i] = nearer.view(-1)[i]
-        kernel.lengthscale = new
-        if (loss := _loss(part)) < most:
+        if _set(kernel, "lengthscale", new) and (loss := _loss(part)) < most:
             most, best = loss, Fitted.of(part)
         here.give(part)
     optimum.give(part)
@@ -166,6 +165,15 @@ def _nearer(value: Tensor, constraint: Interval) -> Tensor:
     least = constraint.lower_bound.clamp_min(0.0)  # of some it is -inf
     nearer: Tensor = least + LEAP * (value - least)
     return nearer
+
+
+def _set(module: Kernel | HomoskedasticNoise, name: str, value: Tensor) -> bool:
+    """Set a value if its constraint allows it; say whether it does."""
+    try:
+        module.initialize(**{name: value})
+    except RuntimeError:
+        return False
+    return True
 
 
 def _loss(part: MarginalLogLikelihood) -> float:

@@ -135,9 +135,9 @@ class ExpectedImprovement(ModelStrategy[Surrogate]):
     objectives O(128 A) more for a batch; for its j-th point O(A), and O(j (n + 128))
     for each row that is brought up to date, some hundreds or thousands. Memory O(A n).
 
-    Beyond these rows, or 1 GiB of `8 A n` bytes, there are `m` inducing
-    points in place of `n`, at most 1,000 where the kernel is inferred, and a batch
-    costs O((A + n) m^2). Where `8 A m` bytes are more than 1 GiB, the kernel is
+    Beyond these rows, or 1 GiB of `8 A n` bytes, there are `m` inducing points in place
+    of `n`, at most 1,000 where the kernel is inferred, and a batch costs
+    O((A + n) m^2). Where `8 A m` bytes are more than 1 GiB, the kernel is
     evaluated at these rows and the inducing points each time. With points beside the
     table, or `robust` and values that lie apart, a batch costs O(A n^2 + n^3).
 

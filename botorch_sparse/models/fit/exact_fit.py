@@ -79,7 +79,8 @@ def fit_exact(
 ) -> Fitted:
     """Fit some random rows; all data then have inducing points under it."""
     model, is_one = mll.model, mll.model._aug_batch_shape.numel() == 1
-    may_leap = is_one and not options.get("optimizer_kwargs")  # which may be to end
+    # Options of an optimizer may say when a fit is to end.
+    may_leap = is_one and not options.get("optimizer_kwargs")
     if is_one:
         options = in_few_steps(options)
     is_short = num_rows <= FIRST_ROWS or _slope(mll, num_rows) < NEAR

@@ -157,7 +157,7 @@ def report(store: Store, args: argparse.Namespace) -> str:
 
 
 def table(found: dict[str, list[Record]], ends: Sequence[int]) -> list[str]:
-    """Markdown: medians of what each method found."""
+    """Markdown: medians of what each method found, and the least and largest share."""
     head = ["method", "seeds", *(f"rank at {end:,}" for end in ends)]
     head += [f"found of the best {share:.1%}" for share in SHARES]
     rows = [[*head, "CPU s", "GiB"], ["---"] * (len(head) + 2)]
@@ -167,6 +167,7 @@ def table(found: dict[str, list[Record]], ends: Sequence[int]) -> list[str]:
             for i in range(len(ends))
         ]
         shares = [f"{recall(runs, share):.1%}" for share in SHARES]
+        shares[0] += spread(runs, SHARES[0])
         memory = median([run["memory"] for run in runs])
         name = f"**{method}**" if method in OURS else method
         costs = [f"{cpu_seconds(runs):.3g}", f"{memory:.2g}"]
@@ -216,7 +217,18 @@ def last_rank(runs: list[Record]) -> float:
 
 def recall(runs: list[Record], share: float) -> float:
     """The median share of the best rows that was found at the end."""
-    return median([run["found"][f"{share:.1%}"][-1] for run in runs])
+    return median(recalls(runs, share))
+
+
+def spread(runs: list[Record], share: float) -> str:
+    """The smallest and the largest of these shares; nothing of a single run."""
+    found = recalls(runs, share)
+    return f" ({min(found):.0%} to {max(found):.0%})" if len(found) > 1 else ""
+
+
+def recalls(runs: list[Record], share: float) -> list[float]:
+    """The share of the best rows that each run found."""
+    return [run["found"][f"{share:.1%}"][-1] for run in runs]
 
 
 def cpu_seconds(runs: list[Record]) -> float:

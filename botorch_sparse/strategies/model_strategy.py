@@ -36,11 +36,15 @@ from botorch_sparse.strategies.data.initial_design import (
     spread_rows,
 )
 from botorch_sparse.strategies.data.outcomes import Outcome
-from botorch_sparse.strategies.data.run_record import BatchRecord
+from botorch_sparse.strategies.data.run_record import BatchRecord, each_outcome
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
 from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
 from botorch_sparse.strategies.surrogates.related import read_related
-from botorch_sparse.strategies.surrogates.surrogate import DomainPosterior, Surrogate
+from botorch_sparse.strategies.surrogates.surrogate import (
+    DomainPosterior,
+    Surrogate,
+    announce_far_values,
+)
 from botorch_sparse.strategies.surrogates.table_posterior import (
     ExactTablePosterior,
     NystromTablePosterior,
@@ -114,9 +118,10 @@ class ModelStrategy(Strategy, Generic[S]):
     - `robust`: Whether values that lie far from all others count less: beyond a gap of
       ten times the range of the others, at most a fifth of ten values or more at either
       end. They are moved to the others, have extra noise where these contradict them,
-      and are announced. It is for feedback some of which may be wrong. In a run that
-      stays at the top of a hill the first values lie apart as well. No theorem covers
-      it.
+      and are announced. It is for feedback some of which may be wrong; without it such
+      values are announced when they are new, where the kernel is inferred. In a run
+      that stays at the top of a hill the first values lie apart as well. No theorem
+      covers it.
     - `related`: Earlier campaigns with the same columns, where the kernel is inferred:
       pairs of points and values, such as `[(X, Y)]`. What they share with this one is
       inferred; see `surrogates/related.py`. Each is fitted once, at O(n m^2).
@@ -376,6 +381,9 @@ class ModelStrategy(Strategy, Generic[S]):
 
     def _learn(self) -> None:
         """Learn from the whole history."""
+        if self.settings.covar_module is None and not self.settings.robust:
+            for outcome in each_outcome(self.record):
+                announce_far_values(outcome, outcome.count(self._num_learned))
         self._learn_in_order()
         super()._learn()
 

@@ -7,6 +7,7 @@ and `budget`.
 import csv
 import io
 import sys
+import warnings
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from botorch.exceptions import InputDataError
+from botorch.exceptions.warnings import InputDataWarning
 from torch import Tensor
 
 from botorch_sparse.strategies import (
@@ -136,7 +138,9 @@ def rebuild(
         index = torch.tensor([*results.rows, *range(len(pool), len(table))])
         Y = torch.tensor([*results.values, *results.point_values], dtype=torch.float64)
         index, Y = index[results.file_order], Y[results.file_order]
-        with _naming(results.name):
+        with _naming(results.name), warnings.catch_warnings():
+            # Notes name the lines of odd values.
+            warnings.filterwarnings("ignore", ".*lie far from all", InputDataWarning)
             strategy.tell(Batch(table.X[index], index), Y)
             strategy.learn()  # although rows are pending
     return strategy

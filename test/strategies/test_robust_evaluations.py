@@ -231,6 +231,53 @@ def test_several_outcomes():
     assert strategy.predict(X)[0][:, 1].max() < 10
 
 
+@pytest.mark.parametrize("make", [ThompsonSampling, GPUCB])
+def test_far_values_are_announced_when_they_are_new(make):
+    """And taken as they are; warnings are errors."""
+    X = table()
+    strategy = make(X, unique=True, seed=0)
+    strategy.tell(X[:12], value(X[:12]))
+    Y = value(X[12:15]).index_fill(0, torch.tensor([1]), 6740.0)
+    with pytest.warns(InputDataWarning, match="evaluations 13 .* robust=True"):
+        strategy.tell(X[12:15], Y)
+    assert strategy.history.best().value == 6740.0
+    strategy.tell(X[15:16], value(X[15:16]))
+    strategy.tell(X[16:17], torch.tensor([[900.0]], dtype=torch.float64))
+    with pytest.warns(InputDataWarning, match="evaluations 17 "):
+        strategy.tell(X[17:18], torch.tensor([[WRONG]], dtype=torch.float64))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        GPUCB(X, RBFKernel().double(), 0.01).tell(X[:18], strategy.history.Y)
+    assert "lie far" not in " ".join(str(each.message) for each in caught)
+
+
+def test_first_values_of_a_run_that_is_nearly_over_are_not_announced():
+    X = table()
+    strategy = ThompsonSampling(X, unique=True, seed=0)
+    strategy.tell(X[:2], torch.tensor([[-300.0], [-200.0]], dtype=torch.float64))
+    for i in range(2, 14):
+        near = torch.tensor([[-(2.0**-i)]], dtype=torch.float64)
+        strategy.tell(X[i : i + 1], near)
+    assert lie_apart(strategy.record.values)[:2].all()
+
+
+def test_evaluations_are_named_as_the_history_counts_them():
+    """Where outcomes are missing, and are told later."""
+    outcomes = [Objective("a"), Objective("b")]
+    strategy = ThompsonSampling(table(), outcomes=outcomes, batch_size=14, seed=0)
+    batch = strategy.ask()
+    Y = value(batch.X).repeat(1, 2)
+    Y[[0, 1, 4], 1] = torch.nan
+    Y[6, 1] = WRONG
+    with pytest.warns(InputDataWarning, match="outcome 'b' .* evaluations 6 "):
+        strategy.tell(batch, Y)
+    later = torch.tensor([[torch.nan, 1e7]], dtype=torch.float64)
+    with pytest.warns(InputDataWarning, match="outcome 'b' .* evaluations 4 "):
+        strategy.tell([batch.ids[4]], later)
+        strategy.learn()
+    assert strategy.history.Y[4, 1] == 1e7
+
+
 def test_all_feedback_is_taken_as_it_is_by_default():
     """With a kernel and without one."""
     kernel = RBFKernel().double()

@@ -304,6 +304,9 @@ class Evaluations(Protocol):
     def count(self, size: int) -> int:
         """How many of the first `size` reports of the record are its own."""
 
+    def numbers(self, places: Tensor) -> list[int]:
+        """Numbers of evaluations in the history, of `k` places among these reports."""
+
     def points(self, number: Tensor, there: Tensor | None = None) -> Tensor:
         """Coordinates of point numbers."""
 
@@ -397,6 +400,15 @@ class RunRecord:
     def count(self, size: int) -> int:
         """How many of the first reports are its own: all; see `OneOutcome`."""
         return size
+
+    def numbers(self, places: Tensor) -> list[int]:
+        """Numbers of evaluations in the history, of `k` reports. O(n)."""
+        is_first = ~self.is_later
+        first = [
+            place if is_first[place] else self._reports_of(int(self.trial[place]))[0]
+            for place in places.tolist()
+        ]
+        return (is_first.cumsum(0) - 1)[first].tolist()
 
     @property
     def is_later(self) -> Tensor:
@@ -707,6 +719,10 @@ class OneOutcome:
     def count(self, size: int) -> int:
         """How many of the first reports have it."""
         return int((~self.record.Y[:size, self.column].isnan()).sum())
+
+    def numbers(self, places: Tensor) -> list[int]:
+        """Numbers of evaluations in the history; see `RunRecord.numbers`."""
+        return self.record.numbers(torch.arange(len(self.record))[self.places][places])
 
     def __len__(self) -> int:
         return len(self.point)

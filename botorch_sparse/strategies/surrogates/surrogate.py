@@ -38,7 +38,10 @@ from botorch_sparse.strategies.data.run_record import (
 )
 from botorch_sparse.strategies.surrogates.prior import Prior
 from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
-from botorch_sparse.strategies.surrogates.robust_evaluations import RobustEvaluations
+from botorch_sparse.strategies.surrogates.robust_evaluations import (
+    RobustEvaluations,
+    lie_apart,
+)
 
 # Feedback is announced above this, in standard deviations of the kernel, from two
 # points on, and below the least from some more.
@@ -597,18 +600,59 @@ class Surrogate:
 
 def announce_apart(record: RobustEvaluations, places: Sequence[int]) -> None:
     """Warn of evaluations that lie apart, by their places."""
-    if not places:
+    if places:
+        others = record.others().values
+        _warn_of_far_values(
+            record,
+            torch.tensor(places),
+            others,
+            "They are taken as a little beyond the others, and count less where the "
+            "others contradict them. Correct those that are mistakes. With "
+            "robust=False all are taken as they are.",
+        )
+
+
+def announce_far_values(record: Evaluations, num_known: int) -> None:
+    """Warn of new values that lie apart from all others and are taken as they are.
+
+    As values come nearer and nearer to a maximum the first ones lie apart too: those
+    that were known are not looked at. Cost: O(n), and a sort where new values are
+    beyond the others.
+
+    Args:
+        record: The evaluations.
+        num_known: How many of them were known before.
+    """
+    known, new = record.values[:num_known], record.values[num_known:]
+    if len(new) == 0:
         return
-    others = record.others().values.abs()
-    shown = short_list(places, 10, show=str)
+    if len(known) and known.min() <= new.min() and new.max() <= known.max():
+        return
+    is_apart = lie_apart(record.values)
+    others = record.values[~is_apart]
+    is_apart[:num_known] = False
+    if is_apart.any():
+        _warn_of_far_values(
+            record,
+            is_apart.nonzero().squeeze(-1),
+            others,
+            "They are taken as they are, and much of what is learned rests on them. "
+            "Correct those that are mistakes, and tell failures as failed. With "
+            "robust=True such values count less.",
+        )
+
+
+def _warn_of_far_values(
+    record: Evaluations, places: Tensor, others: Tensor, advice: str
+) -> None:
+    """Warn of values by their places; `others` are all that do not lie apart."""
     warnings.warn(
         f"{len(places)} values{record.outcome_text} lie far from all others, of which "
-        f"the largest is {float(others.max()):.6g} in size: evaluations {shown} "
-        "(counted from 0). They are taken as a little beyond the others, and count "
-        "less where the others contradict them. Correct those that are mistakes. With "
-        "robust=False all are taken as they are.",
+        f"the largest is {float(others.abs().max()):.6g} in size: evaluations "
+        f"{short_list(record.numbers(places), 10, show=str)} (counted from 0). "
+        f"{advice}",
         InputDataWarning,
-        stacklevel=2,
+        stacklevel=3,
     )
 
 

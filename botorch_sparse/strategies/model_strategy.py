@@ -36,15 +36,11 @@ from botorch_sparse.strategies.data.initial_design import (
     spread_rows,
 )
 from botorch_sparse.strategies.data.outcomes import Outcome
-from botorch_sparse.strategies.data.run_record import BatchRecord, each_outcome
+from botorch_sparse.strategies.data.run_record import BatchRecord
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
 from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
 from botorch_sparse.strategies.surrogates.related import read_related
-from botorch_sparse.strategies.surrogates.surrogate import (
-    DomainPosterior,
-    Surrogate,
-    announce_far_values,
-)
+from botorch_sparse.strategies.surrogates.surrogate import DomainPosterior, Surrogate
 from botorch_sparse.strategies.surrogates.table_posterior import (
     ExactTablePosterior,
     NystromTablePosterior,
@@ -381,9 +377,6 @@ class ModelStrategy(Strategy, Generic[S]):
 
     def _learn(self) -> None:
         """Learn from the whole history."""
-        if self.settings.covar_module is None and not self.settings.robust:
-            for outcome in each_outcome(self.record):
-                announce_far_values(outcome, outcome.count(self._num_learned))
         self._learn_in_order()
         super()._learn()
 

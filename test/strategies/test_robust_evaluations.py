@@ -245,6 +245,9 @@ def test_far_values_are_announced_when_they_are_new(make):
     strategy.tell(X[16:17], torch.tensor([[900.0]], dtype=torch.float64))
     with pytest.warns(InputDataWarning, match="evaluations 17 "):
         strategy.tell(X[17:18], torch.tensor([[WRONG]], dtype=torch.float64))
+    again = make(X, unique=True, seed=0)
+    again.load_state_dict(strategy.state_dict())
+    again.tell(X[18:19], torch.tensor([[6750.0]], dtype=torch.float64).neg())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         GPUCB(X, RBFKernel().double(), 0.01).tell(X[:18], strategy.history.Y)

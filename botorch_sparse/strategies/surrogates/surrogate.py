@@ -304,6 +304,7 @@ class Surrogate:
         is_noise_known: Whether its repeats have been.
         is_robust: Whether evaluations that lie apart count less.
         apart: Places of those that do, among the evaluations.
+        num_learned: How many evaluations it has learned.
     """
 
     view: DomainPosterior
@@ -317,6 +318,7 @@ class Surrogate:
     is_noise_known: bool = False
     is_robust: bool = False
     apart: tuple[int, ...] = ()
+    num_learned: int = 0
 
     @property
     def parts(self) -> "tuple[Surrogate, ...]":
@@ -394,6 +396,8 @@ class Surrogate:
         Returns:
             What is known then; `prior` is another object where it is another prior.
         """
+        if self.source.is_inferred and not self.is_robust:
+            announce_far_values(record, self.num_learned)
         record = self._moved(record)
         values, source = record.folded(), self.source
         others = record.others() if isinstance(record, RobustEvaluations) else record
@@ -412,7 +416,8 @@ class Surrogate:
         record, values = self._weighted(prior, record, values, chosen)
         view = self.view.learned(prior, record, values, chosen)
         inducing = tuple(values.point[chosen].tolist())
-        learned = replace(self, view=view, inducing=inducing)
+        num = len(record)
+        learned = replace(self, view=view, inducing=inducing, num_learned=num)
         return learned._with_announcements(record, values)
 
     def _moved(self, record: Evaluations, size: int | None = None) -> Evaluations:
@@ -595,6 +600,7 @@ class Surrogate:
             is_scale_known=state["is_scale_known"],
             is_noise_known=state["is_noise_known"],
             apart=tuple(state.get("apart", ())),
+            num_learned=num_learned,
         )
 
 

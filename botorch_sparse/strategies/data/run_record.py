@@ -304,7 +304,7 @@ class Evaluations(Protocol):
     def count(self, size: int) -> int:
         """How many of the first `size` reports of the record are its own."""
 
-    def numbers(self, places: Tensor) -> list[int]:
+    def evaluation_numbers(self, places: Tensor) -> list[int]:
         """Numbers of evaluations in the history, of `k` places among these reports."""
 
     def points(self, number: Tensor, there: Tensor | None = None) -> Tensor:
@@ -401,7 +401,7 @@ class RunRecord:
         """How many of the first reports are its own: all; see `OneOutcome`."""
         return size
 
-    def numbers(self, places: Tensor) -> list[int]:
+    def evaluation_numbers(self, places: Tensor) -> list[int]:
         """Numbers of evaluations in the history, of `k` reports. O(n)."""
         is_first = ~self.is_later
         first = [
@@ -720,9 +720,10 @@ class OneOutcome:
         """How many of the first reports have it."""
         return int((~self.record.Y[:size, self.column].isnan()).sum())
 
-    def numbers(self, places: Tensor) -> list[int]:
-        """Numbers of evaluations in the history; see `RunRecord.numbers`."""
-        return self.record.numbers(torch.arange(len(self.record))[self.places][places])
+    def evaluation_numbers(self, places: Tensor) -> list[int]:
+        """Numbers of evaluations in the history; see `RunRecord`."""
+        reports = torch.arange(len(self.record))[self.places]
+        return self.record.evaluation_numbers(reports[places])
 
     def __len__(self) -> int:
         return len(self.point)

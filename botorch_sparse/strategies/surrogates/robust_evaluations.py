@@ -110,9 +110,9 @@ class RobustEvaluations:
         """How many of the first reports of the record are its own."""
         return self.record.count(size)
 
-    def numbers(self, places: Tensor) -> list[int]:
+    def evaluation_numbers(self, places: Tensor) -> list[int]:
         """Numbers of evaluations in the history, of `k` places among these."""
-        return self.record.numbers(places)
+        return self.record.evaluation_numbers(places)
 
     def points(self, number: Tensor, there: Tensor | None = None) -> Tensor:
         """Coordinates of point numbers."""

@@ -26,8 +26,9 @@ from botorch_sparse.pools.path_maximizers import path_maximizers
 from botorch_sparse.pools.shard import ALL_ROWS, RANK_TILE, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
 
-ROWS, LAM = 4 * RANK_TILE - 300, 0.1
-CHUNK_SIZE = 1500  # on a device: none is a whole number of tiles
+# Sums over columns round the last ones, where these are fewer than 32, by themselves.
+ROWS, LAM = 4 * RANK_TILE - 288, 0.1
+CHUNK_SIZE = 1504  # on a device: none is a whole number of tiles
 HOST = torch.device("cpu")
 
 

@@ -103,7 +103,7 @@ def test_posterior_is_the_dense_one(make):
         robust=True,
         **({} if make is GPUCB else {"oversampling": 1e4}),
     )
-    with pytest.warns(InputDataWarning, match="1 values.*evaluations 7 .counted"):
+    with pytest.warns(InputDataWarning, match="Values lie.*evaluations 7 .counted"):
         strategy.tell(X[places], Y)
     x, y = X[places].numpy(), Y[:, 0].numpy().copy()
     rest = np.delete(np.arange(len(x)), 7)
@@ -225,7 +225,7 @@ def test_several_outcomes():
     Y[5, 1] = 1e4
     Y[9, 0] = torch.nan
     strategy = BBKB(X, outcomes=[Objective("a"), Objective("b")], robust=True)
-    with pytest.warns(InputDataWarning, match="1 values in the outcome 'b'"):
+    with pytest.warns(InputDataWarning, match="Values in the outcome 'b'"):
         strategy.tell(X, Y)
     assert [part.apart for part in strategy.surrogate.parts] == [(), (5,)]
     assert strategy.predict(X)[0][:, 1].max() < 10

@@ -654,7 +654,7 @@ def _warn_of_far_values(
     """Warn of values by their places; `others` are all that do not lie apart."""
     shown = short_list(record.evaluation_numbers(places), 10, show=str)
     warnings.warn(
-        f"{len(places)} values{record.outcome_text} lie far from all others, of which "
+        f"Values{record.outcome_text} lie far from all others, of which "
         f"the largest is {float(others.abs().max()):.6g} in size: evaluations {shown} "
         f"(counted from 0). {advice}",
         InputDataWarning,

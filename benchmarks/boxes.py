@@ -30,6 +30,11 @@ from benchmarks.store import Store
 # Problems with features that take some values only.
 DISCRETE = ("ackley-binary", "pest-control", "labs50")
 AT = (200, 500, 1000, 2000, 5000, 10000)
+# Where ours is held beside the best of these peers.
+TWELVE = ("rosenbrock20", "rosenbrock20-rotated", "zakharov20", "ellipsoid20")
+TWELVE += ("ackley20", "levy20", "rastrigin20", "griewank20", "hartmann6", "rover60")
+TWELVE += ("swimmer16", "noisy-levy10")
+PEERS = ("cma-es", "turbo-1", "tpe")
 # Packages that a problem or a method needs.
 NEEDS = {
     "cma-es": "cma",
@@ -94,10 +99,14 @@ def seen(run: dict[str, Any], name: str, at: int) -> float | None:
     return float(run[name][max(i for i, n in enumerate(run["at"]) if n <= at)])
 
 
+def all_seen(runs: list[dict[str, Any]], name: str, at: int) -> list[float]:
+    """What those of the runs had that came so far."""
+    return [value for run in runs if (value := seen(run, name, at)) is not None]
+
+
 def cell(runs: list[dict[str, Any]], at: int, digits: int) -> str:
     """Medians over the runs that came so far, of best value and CPU seconds."""
-    best = [b for run in runs if (b := seen(run, "best", at)) is not None]
-    seconds = [s for run in runs if (s := seen(run, "seconds", at)) is not None]
+    best, seconds = (all_seen(runs, name, at) for name in ("best", "seconds"))
     if not best:
         return "-"
     cut = "" if len(best) == len(runs) else f", {len(best)} seeds"
@@ -144,7 +153,38 @@ def report(
             last = ", ".join(f"{r['at'][-1]:,} ({r['limit']:.0f} s)" for r in cut)
             slow = slowing(runs, end)
             lines.append(f"| {method} | {len(runs)} | {row} | {slow} | {last or '-'} |")
+    if set(TWELVE) <= set(problems):
+        peers = ", ".join(PEERS[:-1])
+        lines += ["", f"trust-region beside the best of {peers} and {PEERS[-1]}:", ""]
+        lines += [verdict(store, at, seeds) for at in AT]
     return "\n".join(lines)
+
+
+def typical(runs: list[dict[str, Any]], at: int, digits: int) -> float:
+    """The median best value as a table shows it; infinite if no run came so far."""
+    best = all_seen(runs, "best", at)
+    return round(statistics.median(best), digits) if best else math.inf
+
+
+def verdict(store: Store, at: int, seeds: int) -> str:
+    """On how many of the twelve functions ours is no worse than the best peer.
+
+    Functions are left out on which ours, or each of the peers, did not come so far.
+    """
+    is_worse = dict[str, bool]()
+    for name in TWELVE:
+        problem = PROBLEMS[name]
+        ours, *theirs = (
+            typical(
+                runs_of(store, name, method, problem.total, seeds), at, problem.digits
+            )
+            for method in ("trust-region", *PEERS)
+        )
+        if max(ours, min(theirs)) < math.inf:
+            is_worse[name] = ours > min(theirs)
+    worse = [name for name in is_worse if is_worse[name]]
+    text = f"- at {at:,}: no worse on {len(is_worse) - len(worse)} of {len(is_worse)}"
+    return f"{text}; WORSE on {', '.join(worse)}" if worse else text
 
 
 def plot(

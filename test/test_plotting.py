@@ -28,6 +28,15 @@ from botorch_sparse.plotting import (
 )
 
 
+class FakeHistory(SimpleNamespace):
+    """What plots read of a strategy that maximizes."""
+
+    minimize = False
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+
 def history(sizes: list[int], num_inducing: list[int], device: Any) -> Any:
     batches = [
         SimpleNamespace(
@@ -38,7 +47,7 @@ def history(sizes: list[int], num_inducing: list[int], device: Any) -> Any:
     indices = torch.arange(sum(sizes), device=device) % 3
     number = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes).long())
     X = torch.eye(3, dtype=torch.float64, device=device)[indices]
-    return SimpleNamespace(
+    return FakeHistory(
         batches=batches, indices=indices, batch_number=number, X=X, Y=2.0 * X[:, 2]
     )
 

@@ -1,7 +1,8 @@
 """An exact GP with the Nystrom posterior, whatever its data and modules look like."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -465,6 +466,21 @@ class SparseGP(ExactGP):
             self._original_train_inputs = raw
         self._state = SparseState(self._state.chosen)
         self._likelihood_gap = self._outlier_noise = None
+
+    def _set_transformed_inputs(self) -> None:
+        with self._same_data():
+            super()._set_transformed_inputs()
+
+    def _revert_to_original_inputs(self) -> None:
+        with self._same_data():
+            super()._revert_to_original_inputs()
+
+    @contextmanager
+    def _same_data(self) -> Iterator[None]:
+        """What a fit found stays where inputs are set to what they are, transformed."""
+        found = self._likelihood_gap, self._outlier_noise
+        yield
+        self._likelihood_gap, self._outlier_noise = found
 
     def _raw_of(self, inputs: Tensor | Sequence[Tensor] | None) -> Tensor | None:
         """New training inputs in eval mode before the transform; None if known."""

@@ -55,7 +55,8 @@ def plot_best_so_far(history: History, ax: Axes | None = None) -> Figure:
             "plot_hypervolume, or plot_pareto."
         )
     (column,) = outcomes.objectives
-    ax, Y = new_axes(ax), history.Y.double().cpu().reshape(len(history), -1)
+    ax, shape = new_axes(ax), (len(history), len(outcomes))
+    Y = outcomes.signed_rows(history.values.reshape(shape))
     is_feasible, is_known = outcomes.violations(Y) <= 0, ~Y.isnan().any(-1)
     many = len(Y) > MANY_POINTS
     for is_kind, marker, label in (

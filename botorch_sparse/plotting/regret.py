@@ -30,10 +30,18 @@ def plot_regret(histories: Histories, table: Table, ax: Axes | None = None) -> F
             `table`.
         table: The table whose target was maximized.
         ax: Axes to draw into.
+
+    Raises:
+        UnsupportedError: If the target was minimized.
     """
     check_kind("table", table, Table, "the Table that load_table returns")
     ax = new_axes(ax)
     for history, style in styled(histories):
+        if history.minimize:
+            raise UnsupportedError(
+                "Got a history of a strategy that minimizes; this regret is that of "
+                "maximization. Take plot_cumulative_regret."
+            )
         ratio = table.regret_ratio(history.indices)
         ax.plot(evaluations(len(ratio)), ratio.cpu(), **style)
     ax.axhline(1.0, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
@@ -51,12 +59,14 @@ def plot_simple_regret(
 ) -> Figure:
     r"""Simple regret :math:`f^* - \max_{s \le t} f(x_s)` after each evaluation.
 
+    Of strategies that minimize, :math:`\min_{s \le t} f(x_s) - f^*`.
+
     Args:
         histories: History of a strategy by its name.
         truth: The table whose rows were the candidates, or the function without noise,
             from `n x d` points to `n` (or `n x 1`) values. Without it the observations
             stand for the function, whose noise then flatters the regret.
-        optimum: The maximum f*; for a table its largest value by default.
+        optimum: The maximum f*, or minimum; for a table its own by default.
         ax: Axes to draw into.
 
     Raises:
@@ -100,10 +110,10 @@ def _regret(history: Any, truth: Truth, optimum: float | None) -> Tensor:
     else:
         if not isinstance(truth, Table):
             raise InputDataError(
-                "Got no optimum; the regret needs the function's maximum, such as "
-                "optimum=problem.optimal_value. It is known from a table alone."
+                "Got no optimum; the regret needs the function's maximum (or minimum), "
+                "such as optimum=problem.optimal_value. It is known from a table alone."
             )
-        optimum = float(truth.Y.max())
+        optimum = float(truth.Y.min() if history.minimize else truth.Y.max())
     if truth is None:
         values = history.Y
         if values.dim() > 1:
@@ -116,4 +126,5 @@ def _regret(history: Any, truth: Truth, optimum: float | None) -> Tensor:
         values = truth.Y[history.indices.to(truth.Y.device)]
     else:
         values = truth(history.X).reshape(-1)
-    return optimum - values.detach().cpu()
+    values = values.detach().cpu()
+    return values - optimum if history.minimize else optimum - values

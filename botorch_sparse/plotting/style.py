@@ -48,7 +48,7 @@ def styled(histories: Histories) -> Iterator[tuple[Any, dict[str, Any]]]:
                 "history."
             )
     for history, style in zip(histories.values(), styles(histories), strict=True):
-        if len(history.batches):
+        if len(history):
             yield history, style
 
 

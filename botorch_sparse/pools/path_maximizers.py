@@ -11,14 +11,15 @@ posterior.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from functools import partial
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.kernels.kernel_matrices import compares_counts, is_thread_safe
-from botorch_sparse.pools.compact_rows import Rows, kernel_rows
+from botorch_sparse.pools.compact_rows import CompactRows, Rows, kernel_rows
 from botorch_sparse.pools.sample_paths import NUM_FEATURES, SamplePaths
 from botorch_sparse.pools.shard import ALL_ROWS, Ranks, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
@@ -27,6 +28,8 @@ from botorch_sparse.posteriors.threads import for_each
 # From lower and upper bounds of `b x q` values of each outcome, which are equal where
 # values are known, to the best of what is maximized, `b x q` level by level.
 Levels: TypeAlias = Callable[[list[Tensor], list[Tensor]], Sequence[Tensor]]
+
+RowsT = TypeVar("RowsT", Rows, Tensor)
 
 # Candidates at a time, whose covariances and features fit the cache.
 ROWS = 2048
@@ -43,7 +46,7 @@ class Price(NamedTuple):
     """What candidates cost, and the measured points, which paths improve on."""
 
     of_rows: Tensor  # `A` positive numbers
-    measured: Tensor  # `n x d` of them, at least one
+    measured: Tensor | Sequence[Tensor]  # `n x d`, n > 0; those of each outcome
 
     def worth(self, f: Tensor, attained: Tensor, rows: Tensor) -> Tensor:
         """What is maximized, `b x q`: gains divided by the price, losses times it.
@@ -62,7 +65,7 @@ class Price(NamedTuple):
 
 @torch.no_grad()
 def path_maximizers(
-    X: Rows,
+    X: Rows | Sequence[Rows],
     posteriors: Sequence[NystromPosterior],
     num_paths: int,
     selectable: SelectableRows = ALL_ROWS,
@@ -81,7 +84,8 @@ def path_maximizers(
     other arguments.
 
     Args:
-        X: `A x d` candidates.
+        X: `A x d` candidates, or those of each outcome where its kernel has other
+            inputs.
         posteriors: One for each outcome; unbatched, of any kernel.
         num_paths: `b`, of each posterior.
         selectable: Which candidates may be chosen.
@@ -109,7 +113,7 @@ def path_maximizers(
 
 @torch.no_grad()
 def maximize_paths(
-    X: Rows,
+    X: Rows | Sequence[Rows],
     paths: Sequence[SamplePaths],
     selectable: SelectableRows = ALL_ROWS,
     *,
@@ -128,7 +132,7 @@ def maximize_paths(
     candidates that have it drawn.
 
     Args:
-        X: The candidates.
+        X: The candidates, or those of each outcome.
         paths: `b` paths of each outcome.
         selectable: Which candidates may be chosen.
         levels: From bounds of the `b x q` values of each outcome to what is maximized,
@@ -138,17 +142,23 @@ def maximize_paths(
         chunk_size: Candidates at a time.
         shard: The part of a table that ranks share.
     """
-    shard, num_paths = Shard(len(X)) if shard is None else shard, len(paths[0].beta)
+    tables = _of_each(X, paths)
+    X, num_paths = tables[0], len(paths[0].beta)
+    shard = Shard(len(X)) if shard is None else shard
     compared = _compared(levels, price, paths)
     depth = num_paths if selectable.once else 1
     is_known = all(path.residual is None for path in paths)
     kept = depth if is_known else max(depth, NUM_CONTENDERS)
     zero = [X.new_zeros(num_paths, 1) for _ in paths]
     shape = (len(levels(zero, zero)), num_paths, kept)
-    best, ranked = _contenders(X, paths, compared, selectable, shape, chunk_size, shard)
+    best, ranked = _contenders(
+        tables, paths, compared, selectable, shape, chunk_size, shard
+    )
     if not is_known:
         measured = None if price is None else _best_measured(levels, price, paths)
-        best, ranked = _drawn(X, paths, compared, best, ranked, shard, depth, measured)
+        best, ranked = _drawn(
+            tables, paths, compared, best, ranked, shard, depth, measured
+        )
     by_path = (
         part.reshape(shape[0], num_paths, -1).movedim(0, 1).flatten(1).tolist()
         for part in (best, ranked)  # level by level for each path
@@ -156,8 +166,19 @@ def maximize_paths(
     return _choose(*by_path, is_once=selectable.once)
 
 
+def _of_each(X: RowsT | Sequence[RowsT], paths: Sequence[SamplePaths]) -> list[RowsT]:
+    """The rows of each outcome."""
+    return [X] * len(paths) if isinstance(X, Tensor | CompactRows) else list(X)
+
+
+def _of_one(tables: Sequence[RowsT], take: Callable[[RowsT], Tensor]) -> list[Tensor]:
+    """What is taken of each outcome's table, once of one that they share."""
+    first = take(tables[0])
+    return [first if X is tables[0] else take(X) for X in tables]
+
+
 def _contenders(
-    X: Rows,
+    tables: Sequence[Rows],
     paths: Sequence[SamplePaths],
     compared: "Compared",
     selectable: SelectableRows,
@@ -170,7 +191,7 @@ def _contenders(
     A `shape` of `l x b x kept` says how many, level by level; `l b x kept` each.
     """
     is_known = all(path.residual is None for path in paths)
-    taken_by = _least_exact(paths)
+    X, taken_by = tables[0], _least_exact(paths)
     # Minus infinity where excluded.
     closed = shard.selectable(selectable).mean(X.new_zeros(len(X)))
     tops: list[tuple[Tensor, Tensor]] = []  # one for each thread
@@ -185,9 +206,9 @@ def _contenders(
             # Always as many rows: products of one shape round alike.
             num = min(chunk_size, shard.num_rows)
             whole = torch.cat([rows, rows[-1:].expand(num - len(rows))])
-            Z = kernel_rows(taken_by, X, whole)
+            inputs = _of_one(tables, lambda X: kernel_rows(taken_by, X, whole))
             index = (rows + shard.start).expand(shape[1], -1)
-            bounds = [path.bounds(Z) for path in paths]
+            bounds = [path.bounds(Z) for path, Z in zip(paths, inputs, strict=True)]
             upper = [high[:, : len(rows)] for _, high in bounds]
             lower = upper if is_known else [low[:, : len(rows)] for low, _ in bounds]
             levels = compared(lower, upper, rows)
@@ -207,14 +228,14 @@ def _contenders(
 
 
 def _drawn(
-    X: Rows,
+    tables: Sequence[Rows],
     paths: Sequence[SamplePaths],
     compared: "Compared",
     best: Tensor,
     ranked: Tensor,
     shard: Shard,
     depth: int,
-    measured: Tensor | None,
+    measured: Sequence[Tensor] | None,
 ) -> tuple[Tensor, Tensor]:
     """The same with residuals drawn at each path's candidates that are left.
 
@@ -229,18 +250,19 @@ def _drawn(
     values = best.new_zeros(len(paths), *rows.shape)
     known = None
     if measured is not None:
-        known = best.new_zeros(len(paths), len(rows), len(measured))
+        known = best.new_zeros(len(paths), len(rows), len(measured[0]))
     each, which = rows.unique(dim=0, return_inverse=True)
     for i, here in enumerate(each):
         here, numbers = here[here < shard.num_rows], (which == i).nonzero().squeeze(-1)
         if not len(here):
             continue  # nothing may be chosen
-        Z = shard.at(X, here)
+        inputs = _of_one(tables, partial(shard.at, rows=here))
         if measured is not None:
-            Z = torch.cat([Z, measured.to(Z)])
-        elif kernel_rows(_least_exact(paths), X, here[:0]).dtype == torch.uint8:
-            Z = Z.to(torch.uint8)
-        for outcome, path in enumerate(paths):
+            both = zip(inputs, measured, strict=True)
+            inputs = [torch.cat([Z, X.to(Z)]) for Z, X in both]
+        elif kernel_rows(_least_exact(paths), tables[0], here[:0]).dtype == torch.uint8:
+            inputs = [Z.to(torch.uint8) for Z in inputs]
+        for outcome, (path, Z) in enumerate(zip(paths, inputs, strict=True)):
             f = path.joint(Z, numbers)
             values[outcome, numbers, : len(here)] = f[:, : len(here)]
             if known is not None:
@@ -294,7 +316,8 @@ def _compared(
     """`levels` of rows, with their price."""
     if price is None:
         return lambda lower, upper, rows, known=None: levels(lower, upper)
-    explained = [path(price.measured) for path in paths]
+    measured = _of_each(price.measured, paths)
+    explained = [path(X) for path, X in zip(paths, measured, strict=True)]
 
     def priced(
         lower: list[Tensor],
@@ -312,14 +335,16 @@ def _compared(
 
 def _best_measured(
     levels: Levels, price: Price, paths: Sequence[SamplePaths]
-) -> Tensor:
-    """The measured points that may attain most, at most `NUM_CONTENDERS`."""
-    points = price.measured
-    if len(points) <= NUM_CONTENDERS:
+) -> list[Tensor]:
+    """The measured points of each outcome that may attain most, `NUM_CONTENDERS`."""
+    points = _of_each(price.measured, paths)
+    if len(points[0]) <= NUM_CONTENDERS:
         return points
-    lower, upper = zip(*(path.bounds(points) for path in paths), strict=True)
+    bounds = (path.bounds(X) for path, X in zip(paths, points, strict=True))
+    lower, upper = zip(*bounds, strict=True)
     most = levels([*lower], [*upper])[0].amax(0)
-    return points[most.topk(NUM_CONTENDERS).indices]
+    best = most.topk(NUM_CONTENDERS).indices
+    return [X[best] for X in points]
 
 
 def _of_all(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from botorch.exceptions import BotorchWarning, ModelFittingError
 from botorch.fit import fit_gpytorch_mll
-from botorch.models.transforms.outcome import Standardize
+from botorch.models.transforms import Normalize, Standardize
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_matheron_paths
 from sparse_model_cases import make_mll
@@ -239,6 +239,19 @@ def test_found_at_the_first_prediction(is_sparse):
     with pytest.warns(BotorchWarning, match="2 of 60"):
         model.posterior(X[:1])
     assert outliers(model) == WRONG[1:]
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_an_input_transform_changes_nothing(is_sparse):
+    """Inputs are set anew with each mode; what the fit found is of the same data."""
+    X, Y = data()  # from 0 to 1 as they are
+    plain = fitted(is_sparse, X, Y)
+    scaled = fitted(is_sparse, X, Y, input_transform=Normalize(1))
+    for model in (scaled, scaled.train(), scaled.eval()):
+        torch.testing.assert_close(model.outlier_noise, plain.outlier_noise)
+    new = scaled.train()
+    new.set_train_data(X[:20], Y[:20, 0], strict=False)
+    assert outliers(new) == []
 
 
 def test_copies_keep_what_was_found():

@@ -277,6 +277,33 @@ def test_a_pair_of_kernels_of_both_kinds(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all(widths[1] == 0 for widths in seen)
 
 
+@pytest.mark.parametrize("is_priced", [False, True])
+def test_each_outcome_may_have_inputs_of_its_own(is_priced: bool) -> None:
+    """Features in another order are the same to a Tanimoto kernel."""
+    X, first = posterior_of("tanimoto")
+    _, second = posterior_of("tanimoto", inducing=9)
+    kernel, noise = second.covar_module, torch.full((12,), 0.5).double()
+    mirrored = NystromPosterior.from_data(
+        kernel, X[:12].flip(-1), X[:12].sum(-1).sin(), noise, X[:9].flip(-1)
+    )
+    costs = torch.linspace(1, 3, NUM).double()
+    known = X[20:24]
+    alike = Price(costs, known) if is_priced else None
+    apart = Price(costs, [known, known.flip(-1)]) if is_priced else None
+
+    def levels(lower: list[Tensor], upper: list[Tensor]) -> list[Tensor]:
+        return [upper[0] + upper[1]]
+
+    with manual_seed(0):
+        chosen = path_maximizers(X, [first, second], 30, levels=levels, price=alike)
+    with manual_seed(0):
+        tables = [X, X.flip(-1)]
+        assert chosen == path_maximizers(
+            tables, [first, mirrored], 30, levels=levels, price=apart
+        )
+    assert len(set(chosen)) > 5
+
+
 def test_prices_compare_with_what_is_attained_on_the_same_path() -> None:
     """The rule of costs on the very draws of each path, residuals included."""
     X, posterior = posterior_of("tanimoto")

@@ -191,6 +191,25 @@ def test_each_outcome_has_its_own() -> None:
     assert seen > 0.8
 
 
+def test_paths_of_each_outcome_have_its_own_campaigns() -> None:
+    """Of which the second outcome alone has one; all are within its limits."""
+    outcomes = [Objective("y"), Constraint("c", upper=0.0)]
+    limited = torch.sin(12 * OLD[:, 1]) * torch.cos(7 * OLD[:, 0])
+    unknown = torch.full_like(limited, torch.nan)
+    strategy = ThompsonSampling(
+        X,
+        outcomes=outcomes,
+        related=[(OLD, torch.stack([unknown, limited], dim=-1))],
+        seed=0,
+        batch_size=8,
+    )
+    for _ in range(3):
+        batch = strategy.ask()
+        limited = torch.sin(12 * batch.X[:, 1]) * torch.cos(7 * batch.X[:, 0])
+        strategy.tell(batch, torch.stack([objective(batch.X), limited], dim=-1))
+    assert bool((limited <= 0.05).all())
+
+
 @pytest.mark.slow
 def test_what_shares_nothing_does_little_harm() -> None:
     """Errors at other rows are at most a fifth larger, over five campaigns."""

@@ -377,17 +377,17 @@ class Strategy(ABC):
         to a pending point, than 1e-2 of the range of each column is refused.
 
         Args:
-            X: A batch that `ask` returned; `b` ids of trials; `b x d` points, as a
-                tensor, array or nested list; or a pandas DataFrame, such as a file that
-                came from `batch.to_frame()`: its column `trial` says the trials, where
-                there is one; else its keys, in columns or an index of their names; else
-                its features.
+            X: A batch that `ask` returned; `b` ids of trials; `b` keys that are texts;
+                `b x d` points, as a tensor, array or nested list; or a pandas
+                DataFrame, such as a file that came from `batch.to_frame()`: its column
+                `trial` says the trials, where there is one; else its keys, in columns
+                or an index of their names; else its features.
             Y: `b` or `b x 1` observations; `b x k` of `k` outcomes, or a DataFrame with
                 a column for each, NaN where one was not measured. What was missing may
                 be told later, by the ids of the trials. A pandas Series or DataFrame
-                with an index of its own is paired by it with a DataFrame, a batch or
-                ids: with the index of the one or of `batch.to_frame()`, with keys, or
-                with ids. All else is paired by position.
+                with an index of its own is paired by it with a DataFrame, a batch, keys
+                or ids: with the index of the one or of `batch.to_frame()`, with keys,
+                or with ids. All else is paired by position.
 
         Raises:
             BotorchTensorDimensionError: If the shapes do not fit.

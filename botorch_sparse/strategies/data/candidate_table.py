@@ -569,11 +569,11 @@ def _series(spec: Column, X: NDArray[Any]) -> "Series":
 
 
 def with_columns(
-    frame: "DataFrame", columns: Mapping[str, Sequence[Any]]
+    frame: "DataFrame", columns: Iterable[tuple[Hashable, Sequence[Any]]]
 ) -> "DataFrame":
     """With more columns at the end; a name that is taken gets an underscore."""
-    for name, values in columns.items():
+    for name, values in columns:
         while name in frame.columns or name in frame.index.names:
-            name += "_"
+            name = f"{name}_"
         frame[name] = values
     return frame

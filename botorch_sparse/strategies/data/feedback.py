@@ -288,9 +288,25 @@ def _read_points(X: Any, domain: Domain) -> Named:
         return _read_batch(X, domain.table)
     if hasattr(X, "columns") and hasattr(X, "index"):
         return _read_frame(X, domain.table, domain.dim)
+    if domain.table is not None and (keys := _text_keys(X, domain.table)):
+        return None, domain.table.rows(keys).tolist(), None
     if (ids := as_ids(X)) is not None:
         return ids, None, None
     return None, None, _coordinates(as_tensor(X))
+
+
+def _text_keys(X: Any, table: CandidateTable | None) -> list[Hashable]:
+    """Keys that are texts, or have texts; none if `X` is something else."""
+    if table is None or table.keys is None or isinstance(X, Tensor):
+        return []
+    keys = X.tolist() if hasattr(X, "tolist") else X
+    is_list = isinstance(keys, list | tuple)
+    return list(keys) if is_list and all(map(_has_text, keys)) else []
+
+
+def _has_text(key: Any) -> bool:
+    parts = key if isinstance(key, tuple) else (key,)
+    return any(isinstance(part, str) for part in parts)
 
 
 def _coordinates(X: Tensor) -> Tensor:
@@ -330,7 +346,7 @@ def _read_frame(X: Any, table: CandidateTable | None, dim: int) -> Named:
     """The rows of a DataFrame: by trial, by key, or by their columns."""
     ids = _trial_column(X, table)
     keys = _frame_keys(X, table)
-    if table is not None and table.keys is not None and keys is None and ids is None:
+    if keys is None and ids is None and table is not None and _needs_keys(table):
         raise InputDataError(
             f"Got a DataFrame with the columns {short_list(X.columns)} and the index "
             f"{X.index.names}, which say no keys; the candidates' are named "
@@ -341,6 +357,12 @@ def _read_frame(X: Any, table: CandidateTable | None, dim: int) -> Named:
         return None, None, _coordinates(_frame_points(X, table, dim))
     rows = None if table is None or keys is None else table.rows(keys).tolist()
     return ids, rows, _read_features(X, table, dim)
+
+
+def _needs_keys(table: CandidateTable) -> bool:
+    """Whether rows have keys that are no features, as molecules' texts are."""
+    labels = {spec.label for spec in table.columns}
+    return table.keys is not None and not labels.issuperset(table.key_names)
 
 
 def _read_features(X: Any, table: CandidateTable | None, dim: int) -> Tensor:
@@ -488,6 +510,9 @@ def _aligned(X: Any, Y: Any, record: RunRecord, pending: PendingTrials) -> Any:
     """Observations with labels in the order of what they are of."""
     if isinstance(X, Batch):
         return paired(X, Y)
+    if keys := _text_keys(X, record.domain.table):
+        is_by_place = only_counts(Y.index) or len(Y) != len(keys)
+        return Y if is_by_place else _ordered(Y, [keys])
     if hasattr(X, "iloc"):
         return paired(X, Y, _frame_keys(X, record.domain.table))
     if (ids := as_ids(X)) is None or len(ids) != len(Y):

@@ -80,7 +80,7 @@ class Batch:
         frame = points_frame(self.X, self.indices, self.table)
         if self.ids is None:
             return frame
-        return with_columns(frame, {"trial": self.ids.tolist()})
+        return with_columns(frame, [("trial", self.ids.tolist())])
 
     def unique(self) -> tuple[Tensor, Tensor]:
         """Its different points, for experiments that are repeated in one go.
@@ -131,7 +131,7 @@ class Best:
         row = torch.tensor([-1 if self.row is None else self.row])
         frame = points_frame(self.X.unsqueeze(0), row, self.table)
         mean = float("nan") if self.mean is None else self.mean
-        return with_columns(frame, {"value": [self.value], "mean": [mean]})
+        return with_columns(frame, [("value", [self.value]), ("mean", [mean])])
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,18 +161,19 @@ class Pareto:
     def to_frame(self) -> "DataFrame":
         """The points in the columns of the candidates, and their outcomes.
 
-        The model's means are in columns whose names end in `mean`. Needs pandas.
+        The model's means are in columns whose names end in `mean`. A name that is
+        taken gets an underscore. Needs pandas.
 
         Returns:
             `f` rows, indexed by the candidates' keys where there are some.
         """
         frame = points_frame(self.X, self.indices, self.table)
         names = [str(name) for name in self.names]
-        told = dict(zip(names, self.values.mT.tolist(), strict=True))
-        if self.means is not None:
-            means = [f"{name}_mean" for name in names]
-            told |= dict(zip(means, self.means.mT.tolist(), strict=True))
-        return with_columns(frame, told)
+        frame = with_columns(frame, zip(names, self.values.mT.tolist(), strict=True))
+        if self.means is None:
+            return frame
+        means = [f"{name}_mean" for name in names]
+        return with_columns(frame, zip(means, self.means.mT.tolist(), strict=True))
 
 
 def batch_of(record: RunRecord, trials: Sequence[Trial], note: str = "") -> Batch:
@@ -496,8 +497,7 @@ class History:
 
         After the columns of the candidates (`x0`, `x1`, ... on a continuous domain)
         come `trial` and `batch`, -1 for points nobody waited for, and `value`, or a
-        column for each outcome. A name that the candidates have too gets an underscore.
-        Needs pandas.
+        column for each outcome. A name that is taken gets an underscore. Needs pandas.
 
         Returns:
             `n` rows, indexed by the candidates' keys where there are some.
@@ -507,12 +507,12 @@ class History:
         point, table = record.point[places], record.domain.table
         rows = None if table is None else _rows_of(record, point)
         frame = points_frame(record.points(point), rows, table)
-        told: dict[Any, Tensor] = {
-            "trial": record.trial[places],
-            "batch": record.batch_number[places],
-            **record.outcomes.columns(Y),
-        }
-        return with_columns(frame, {name: told[name].tolist() for name in told})
+        told = [
+            ("trial", record.trial[places]),
+            ("batch", record.batch_number[places]),
+            *record.outcomes.columns(Y).items(),
+        ]
+        return with_columns(frame, [(name, values.tolist()) for name, values in told])
 
     def last_batch(self) -> Batch | None:
         """What was told of the newest batch that something was told of, or None."""

@@ -3,7 +3,7 @@
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from botorch.exceptions import InputDataError
@@ -149,20 +149,26 @@ class TablePosterior(DomainPosterior):
         joint: JointOutcomes | None = None,
         price: Tensor | None = None,
     ) -> list[int]:
-        posteriors = [self.posterior]
-        if joint is not None:
-            posteriors = [view.posterior for view in joint.views]
+        views = (self,) if joint is None else joint.views
+        known = [
+            view
+            for view in cast("tuple[TablePosterior, ...]", views)
+            if view.posterior is not None
+        ]
+        if not known:
+            raise no_data()
         device, chosen = self.pool.X.device, list[int]()
         of_rows = None
         if price is not None:
-            measured = self.source.inputs(record.points(record.point.unique()))
+            points = record.points(record.point.unique())
+            measured = [view.source.inputs(points) for view in known]
             of_rows = Price(price.to(device), measured)
         with manual_seed(draw_seed(generator)):
             for start in range(0, num_paths, MOST_PATHS):
                 num = min(num_paths - start, MOST_PATHS)
                 left = selectable.without(chosen) if selectable.once else selectable
                 chosen += self._path_maximizers(
-                    num, left.to(device), posteriors, joint, of_rows
+                    num, left.to(device), known, joint, of_rows
                 )
         return chosen
 
@@ -170,24 +176,23 @@ class TablePosterior(DomainPosterior):
         self,
         num_paths: int,
         selectable: SelectableRows,
-        posteriors: list[NystromPosterior | None],
+        known: "list[TablePosterior]",
         joint: JointOutcomes | None,
         price: Price | None,
     ) -> list[int]:
-        """Candidates for some paths, in one pass, by torch's own randomness."""
+        """Candidates for some paths, in one pass, by torch's own randomness.
+
+        Inputs of outcomes differ by what earlier campaigns say of each.
+        """
         X, levels, spread = self.pool.X, upper_bounds, None
-        known = [each for each in posteriors if each is not None]
-        if not known:
-            raise no_data()
         if joint is not None:
             weights = joint.preference.draw_weights(num_paths)
             spread = joint.preference.draw_spread(num_paths)
-            levels = partial(
-                _levels_of_known, joint, posteriors, weights.to(X.device, X.dtype)
-            )
+            levels = partial(_levels_of_known, joint, weights.to(X.device, X.dtype))
+        is_alike = not any(view.source.campaigns for view in known)
         return path_maximizers(
-            X,
-            known,
+            X if is_alike else [view.pool.X for view in known],
+            [view.pool.posterior for view in known],
             num_paths,
             selectable,
             levels=levels,
@@ -345,7 +350,6 @@ def with_kernel(posterior: NystromPosterior, covar_module: Kernel) -> NystromPos
 
 def _levels_of_known(
     joint: JointOutcomes,
-    posteriors: list[NystromPosterior | None],
     weights: Tensor,
     lower: list[Tensor],
     upper: list[Tensor],
@@ -354,7 +358,8 @@ def _levels_of_known(
 
     def of_all(values: list[Tensor]) -> Tensor:
         rest = iter(values)
-        return joint.stack([None if p is None else next(rest) for p in posteriors])
+        known = [view.posterior is not None for view in joint.views]
+        return joint.stack([next(rest) if is_known else None for is_known in known])
 
     Y = of_all(upper)
     if lower is not upper:

@@ -13,13 +13,16 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from strategy_table import make_candidates
 
+from botorch_sparse.demo.datasets import Table
 from botorch_sparse.plotting import (
     certified_step,
     plot_batch_sizes,
     plot_certificates,
+    plot_cumulative_regret,
     plot_hypervolume,
     plot_num_inducing,
     plot_pareto,
+    plot_regret,
     plot_seconds,
     plot_simple_regret,
     plot_slice,
@@ -183,3 +186,26 @@ def test_other_plots_of_several_outcomes() -> None:
     figure = plot_certificates({"paths": [(n, worst)]})
     alpha = worst.alpha  # drawn in float32
     assert lines(figure)["paths"] == pytest.approx([alpha], rel=1e-7)
+
+
+def test_what_was_told_alone_is_drawn_too() -> None:
+    """Results of a campaign that nothing was asked for."""
+    X = torch.eye(8, dtype=torch.float64)
+    strategy = RandomSearch(X, outcomes=[YIELD, COST])
+    strategy.tell(X[:3], [[1.0, 6.0], [3.0, 9.0], [2.0, 1.0]])
+    figure = plot_hypervolume({"told": strategy.history})
+    values = drawn(figure, "told").get_ydata().tolist()
+    assert values == strategy.history.hypervolumes().tolist()
+
+
+def test_regret_of_minimization() -> None:
+    X = torch.arange(4.0, dtype=torch.float64).unsqueeze(-1)
+    strategy = RandomSearch(X, minimize=True)
+    strategy.tell(X[[3, 1, 2]], [3.0, 1.0, 2.0])
+    figure = plot_simple_regret({"told": strategy.history}, optimum=0.5)
+    assert drawn(figure, "told").get_ydata().tolist() == [2.5, 0.5, 0.5]
+    table = Table("small", X, X[:, 0], ("x",), "y")
+    figure = plot_cumulative_regret({"told": strategy.history}, table)
+    assert drawn(figure, "told").get_ydata().tolist() == [3.0, 4.0, 6.0]
+    with pytest.raises(UnsupportedError, match="minimizes"):
+        plot_regret({"told": strategy.history}, table)

@@ -19,7 +19,7 @@ from botorch_sparse.plotting import (
     plot_predicted,
     svg_of,
 )
-from botorch_sparse.strategies import Constraint, History, Objective
+from botorch_sparse.strategies import Constraint, History, Objective, RandomSearch
 
 # The last one repeats row 1: its cost is 4 in the mean, and no longer the least.
 ROWS = [0, 1, 2, 3, 4, 1]
@@ -54,6 +54,18 @@ def test_a_value_without_constraints_is_maximized_by_default():
     two = history_of([[1.0, 2.0]], [YIELD, COST], [0])
     with pytest.raises(UnsupportedError, match="2 objectives"):
         plot_best_so_far(two)
+
+
+def test_limits_are_met_in_the_precision_of_feedback():
+    """Candidates in float32 would round 0.1 up."""
+    dust = Constraint("dust", upper=0.1)
+    strategy = RandomSearch(torch.eye(3), outcomes=[YIELD, dust])
+    empty = plot_best_so_far(strategy.history)
+    assert len(drawn(empty, "best so far").get_ydata()) == 0
+    strategy.tell(torch.eye(3), [[1.0, 0.1], [2.0, 0.1], [3.0, 0.2]])
+    figure = plot_best_so_far(strategy.history)
+    assert drawn(figure, "best so far").get_ydata().tolist() == [1.0, 2.0, 2.0]
+    assert len(drawn(figure, "measured").get_offsets()) == 2
 
 
 def test_predictions_have_ranges_of_95_percent():

@@ -338,6 +338,24 @@ def test_a_series_by_the_keys_in_a_column() -> None:
     assert is_paired(strategy)
 
 
+@pytest.mark.parametrize("kind", [list, tuple, pd.Index, pd.Series])
+def test_keys_that_are_texts(kind: Any) -> None:
+    """As `batch.keys` has them; a Series that says keys is paired by these."""
+    table = pd.DataFrame({"heat": [0.0, 1.0, 2.0]}, index=["a", "b", "c"])
+    strategy = RandomSearch(table)
+    strategy.tell(kind(["c", "a"]), [2.0, 0.0])
+    strategy.tell(kind(["b", "c"]), pd.Series([2.0, 1.0], index=["c", "b"]))
+    strategy.tell(kind(["b"]), pd.Series([1.0]))
+    assert strategy.history.indices.tolist() == [2, 0, 1, 2, 1]
+    assert torch.equal(strategy.history.Y, strategy.history.X[:, 0])
+    refused("'d' are not in the table", strategy.tell, kind(["a", "d"]), [0.0, 1.0])
+    other = pd.Series([1.0, 2.0], index=["b", "d"])
+    refused("need the same labels", strategy.tell, kind(["b", "c"]), other)
+    batch = strategy.ask(1)
+    strategy.tell(batch.keys, batch.X[:, 0])
+    assert len(strategy.pending) == 0
+
+
 def test_a_series_that_could_mean_two_orders() -> None:
     """Places or keys, both 0 to 3; and a key that comes twice."""
     table = pd.DataFrame({"heat": [3.0, 1.0, 0.0, 2.0]}, index=[3, 1, 0, 2])

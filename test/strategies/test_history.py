@@ -11,7 +11,12 @@ from interrupted import Trace
 from strategy_table import TABLE, objective
 from torch import Tensor
 
-from botorch_sparse.strategies import History, RandomSearch
+from botorch_sparse.strategies import (
+    History,
+    Objective,
+    RandomSearch,
+    ThompsonSampling,
+)
 from botorch_sparse.strategies.core.trials import Trial
 from botorch_sparse.strategies.data.domain import domain_of
 from botorch_sparse.strategies.data.run_record import Batches, BatchRecord, RunRecord
@@ -148,6 +153,22 @@ def test_frame_of_points_beside_the_table() -> None:
     assert frame["count"].tolist() == [2, 3, 300.5]
     assert frame["is_new"].tolist() == [0, 1, 0.5]
     assert frame["solvent"].tolist()[2] == "oil"
+
+
+def test_outcomes_with_names_that_frames_have_too() -> None:
+    """No column stands for another one."""
+    outcomes = [Objective("trial"), Objective("a"), Objective("a_mean")]
+    strategy = ThompsonSampling(X, outcomes=outcomes, seed=0)
+    strategy.tell(X, [[1.0, 2.0, 7.0], [3.0, 4.0, 8.0], [5.0, 6.0, 9.0]])
+    strategy.learn()
+    frame = strategy.history.to_frame()
+    assert frame["trial"].tolist() == [-1] * 3
+    assert frame["trial_"].tolist() == [1.0, 3.0, 5.0]
+    front = strategy.history.pareto()
+    frame = front.to_frame()
+    assert frame["a_mean"].tolist() == [9.0]
+    assert front.means is not None
+    assert frame["a_mean_"].tolist() == front.means[:, 1].tolist()
 
 
 def test_frame_beside_a_table_with_two_keys() -> None:

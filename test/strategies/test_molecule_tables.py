@@ -20,6 +20,17 @@ SMILES = ["C" * size + head for size in range(1, 13) for head in HEADS]
 SIZES = torch.tensor([size for size in range(1, 13) for _ in HEADS]).double()
 
 
+def test_results_name_molecules_in_any_spelling() -> None:
+    """In a column, as a file has it: they are keys and features at once."""
+    pd = pytest.importorskip("pandas")
+    table = CandidateTable.from_smiles(["C", "CCO", "CCN"])
+    strategy = ThompsonSampling(table)
+    strategy.tell(pd.DataFrame({"smiles": ["OCC", "C"]}), [1.0, 2.0])
+    strategy.tell(["CCN"], [3.0])
+    assert strategy.history.indices.tolist() == [1, 0, 2]
+    assert strategy.history.to_frame().index.tolist() == ["CCO", "C", "CCN"]
+
+
 def test_rows_have_canonical_names_and_counts() -> None:
     spelled = ["OCC", "C(Cl)C", "c1ccccc1"]
     table = CandidateTable.from_smiles(spelled)

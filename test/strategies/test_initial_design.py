@@ -46,6 +46,38 @@ def test_the_table_has_the_distances_of_its_columns() -> None:
             torch.testing.assert_close(float(distance), squared(row, other))
 
 
+def test_molecules_are_directions_and_none_is_one() -> None:
+    """Squared distances are one less the cosine of the counts, block by block."""
+    pytest.importorskip("rdkit")
+    donors, acceptors = ["CCO", "CCCCN", "Br"], ["none", "Cl", "CO"]
+    table = CandidateTable.from_smiles({"donor": donors, "acceptor": acceptors})
+    X = initial_design._scaled(TableDomain(table), table.X[:])
+    for i, j in ((0, 1), (1, 2)):
+        expected = 0.0
+        for block in table.fingerprints:
+            a, b = table.X[:].double()[[i, j], block]
+            norm = a.norm() * b.norm()
+            expected += 1.0 - float(a @ b / norm) if norm > 0 else 1.0
+        squares = float((X[i] - X[j]).square().sum())
+        assert squares == pytest.approx(expected)
+
+
+def test_no_molecule_is_not_nearer_than_others() -> None:
+    """To a middle of all, as the empty row would be by counts."""
+    pytest.importorskip("rdkit")
+    acids = ["C" * size + "C(=O)O" for size in range(1, 9)]
+    amines = ["C" * size + "N" for size in range(1, 9)]
+    others = ["none", *amines]
+    both = [(acid, other) for acid in acids for other in others]
+    donor, acceptor = map(list, zip(*both, strict=True))
+    table = CandidateTable.from_smiles({"donor": donor, "acceptor": acceptor})
+    for seed in range(4):
+        g = torch.Generator().manual_seed(seed)
+        nothing = torch.empty(0, table.X.shape[1])
+        rows = spread_rows(TableDomain(table), 8, g, (), nothing)
+        assert sum(both[row][1] == "none" for row in rows) <= 2
+
+
 def test_starts_are_drawn_by_their_squared_distance() -> None:
     """Counts of the second of two rows; a right code fails one in 10,000 times."""
     generator, X = torch.Generator().manual_seed(0), encoded()

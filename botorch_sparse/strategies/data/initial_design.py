@@ -86,7 +86,7 @@ def spread_rows(
     """Different rows, each the nearest to the middle of a cluster of the table.
 
     Columns of numbers are scaled to [0, 1], and two categories are a distance of one
-    apart.
+    apart; so are molecules that have nothing in common, and a molecule and none.
 
     Args:
         domain: A whole table.
@@ -107,8 +107,7 @@ def spread_rows(
         rows = rows[drawn.sort().values]
     if not (num := min(num, len(rows))):
         return []
-    unit = _units(domain)
-    X, fixed = (each.cpu().double() / unit for each in (domain.rows(rows), known))
+    X, fixed = _scaled(domain, domain.rows(rows)), _scaled(domain, known)
     starts = _far_rows(X, num, generator, fixed)
     centres = _middles(X, torch.cat([fixed, X[starts]]), len(fixed))
     return rows[_nearest_rows(X, centres[len(fixed) :], generator)].tolist()
@@ -180,11 +179,31 @@ def _last(weights: Tensor) -> int:
     return int(weights.nonzero()[-1])
 
 
+def _scaled(domain: TableDomain, X: Tensor) -> Tensor:
+    """`k x d` rows in units of distance, float64 on the host.
+
+    Counts of a fingerprint are taken as a direction: a large molecule is as far from
+    the middle of others as a small one. No molecule is a direction of its own.
+    """
+    X = X.cpu().double() / _units(domain)
+    none = []
+    for block in domain.fingerprints:
+        size = torch.linalg.vector_norm(X[:, block], dim=-1, keepdim=True)
+        none.append((size == 0) * 0.5**0.5)
+        X[:, block] *= 0.5**0.5 / size.where(size > 0, 1.0)
+    return torch.cat([X, *none], dim=-1)
+
+
 def _units(domain: TableDomain) -> Tensor:
-    """What a distance of one is in each of `d` columns; infinite for one value."""
+    """What a distance of one is in each of `d` columns; infinite for one value.
+
+    Counts of fingerprints are left as they are.
+    """
     low, high = domain.ranges.cpu()
     unit = (high - low).where(high > low, torch.inf)
     for column in [] if domain.table is None else domain.table.columns:
         if column.categories is not None:
             unit[column.start : column.start + column.width] = 2.0**0.5
+    for block in domain.fingerprints:
+        unit[block] = 1.0
     return unit

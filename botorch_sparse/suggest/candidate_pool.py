@@ -200,10 +200,14 @@ class Pool:
         ]
 
     def _place(self, name: str, cell: str) -> int | None:
-        """The place of a category; molecules are one in all their spellings."""
+        """The place of a category."""
+        return self.categories[name].get(self.spelled(name, cell))
+
+    def spelled(self, name: str, cell: str) -> str:
+        """A text as the features have it: molecules are one in all their spellings."""
         if name in self.smiles and not faults_in(as_smiles([cell])):
-            cell = canonical_smiles(as_smiles([cell]))[0]
-        return self.categories[name].get(cell)
+            return canonical_smiles(as_smiles([cell]))[0]
+        return cell
 
     def agrees(self, cell: str, name: str, row: int) -> bool:
         """Whether a cell means a row's feature; a spreadsheet may have rounded it."""
@@ -269,7 +273,7 @@ def read_pool(
     Raises:
         InputDataError: If the file or the options cannot be used.
     """
-    _check_options(key, outcomes, [*as_text, *smiles], ignored, cost)
+    _check_options(key, outcomes, as_text, smiles, ignored, cost)
     unread = {*as_text, *smiles, *ignored, *column_names(outcomes)}
     text = read_table(
         path,
@@ -315,17 +319,22 @@ def _check_options(
     key: str | None,
     outcomes: tuple[Outcome, ...],
     as_text: Sequence[str],
+    smiles: Sequence[str],
     ignored: Sequence[str],
     cost: str | None,
 ) -> None:
     """Check that each column has one role."""
-    text, ignore = ("--text", as_text), ("--ignore", ignored)
-    measured = [(f"--{kind_of(each)}", [str(each.name)]) for each in outcomes]
-    roles = [*measured, text, ignore]
-    named = [
+    ignore = ("--ignore", ignored)
+    text, molecules = ("--text", as_text), ("--smiles", smiles)
+    measured: list[tuple[str, Sequence[str]]] = [
+        (f"--{kind_of(each)}", [str(each.name)]) for each in outcomes
+    ]
+    roles = [*measured, text, molecules, ignore]
+    named: list[tuple[str, Sequence[str]]] = [
         (f"--{x}", [n]) for x, n in (("key", key), ("cost", cost)) if n is not None
     ]
-    pairs = [*combinations(named, 2), *product(named, roles), (text, ignore)]
+    pairs = [*combinations(named, 2), *product(named, roles)]
+    pairs += [(text, ignore), *product([molecules], [*measured, text, ignore])]
     for (first, names), (second, others) in pairs:
         if both := next((name for name in names if name in others), None):
             raise InputDataError(

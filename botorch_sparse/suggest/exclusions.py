@@ -91,6 +91,8 @@ def _rows_of(pool: Pool, condition: str, decimal: str | None) -> NDArray[np.bool
         )
     cells = pool.text.columns[column]
     text = without_unit(text) if column in pool.text.units else text
+    if column in pool.smiles and isinstance(values, list):
+        cells, text = values, pool.spelled(column, text)
     if text not in cells:
         known = dict.fromkeys(cells)
         raise InputDataError(

@@ -62,20 +62,19 @@ def test_molecules_are_directions_and_none_is_one() -> None:
         assert squares == pytest.approx(expected)
 
 
-def test_no_molecule_is_not_nearer_than_others() -> None:
-    """To a middle of all, as the empty row would be by counts."""
+def test_no_molecule_is_no_nearer_than_others() -> None:
+    """By counts the empty row is the nearest one to each middle."""
     pytest.importorskip("rdkit")
-    acids = ["C" * size + "C(=O)O" for size in range(1, 9)]
-    amines = ["C" * size + "N" for size in range(1, 9)]
-    others = ["none", *amines]
-    both = [(acid, other) for acid in acids for other in others]
-    donor, acceptor = map(list, zip(*both, strict=True))
-    table = CandidateTable.from_smiles({"donor": donor, "acceptor": acceptor})
+    donors = ["c1ccc(P(c2ccccc2)c2ccccc2)cc1", "C1CCC(P(C2CCCCC2)C2CCCCC2)CC1", "CCO"]
+    acceptors = ["none", "CC(=O)O", "CCN(CC)CC", "c1ccncc1", "OCCO", "CC(C)(C)C(=O)O"]
+    both = [(donor, acceptor) for donor in donors for acceptor in acceptors]
+    first, second = map(list, zip(*both, strict=True))
+    table = CandidateTable.from_smiles({"donor": first, "acceptor": second})
+    found = []
     for seed in range(4):
-        g = torch.Generator().manual_seed(seed)
-        nothing = torch.empty(0, table.X.shape[1])
-        rows = spread_rows(TableDomain(table), 8, g, (), nothing)
-        assert sum(both[row][1] == "none" for row in rows) <= 2
+        g, nothing = torch.Generator().manual_seed(seed), torch.empty(0, 4096)
+        found += spread_rows(TableDomain(table), 4, g, (), nothing)
+    assert sum(both[row][1] == "none" for row in found) <= 5
 
 
 def test_starts_are_drawn_by_their_squared_distance() -> None:

@@ -133,3 +133,29 @@ def test_rows_that_wait_are_the_same_in_another_spelling(lab: Laboratory) -> Non
     assert lab(*options).ids == ["3"]
     lab.write("pool.csv", "id,m|1,OCC|2,c1ccccc1|3,CCC")
     assert "another row with the key of '2'" in lab.refused(*options)
+
+
+def test_excluded_in_any_spelling(molecules: Laboratory) -> None:
+    """Both spellings of a molecule are out, whichever of them is named."""
+    rows = [["id", "chain"], ["a", "CCO"], ["b", "OCC"], ["c", "CCN"], ["d", "CCCl"]]
+    molecules.write("pool.csv", rows)
+    for spelled in ("OCC", "C(C)O"):
+        answer = molecules("--smiles", "chain", "--exclude", f"chain={spelled}")
+        assert sorted(answer.ids) == ["c", "d"]
+    refusal = molecules.refused("--smiles", "chain", "--exclude", "chain=CCBr")
+    assert "names 'CCBr', which is not in column 'chain'" in refusal
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--smiles", "id"), "Both --key and --smiles name 'id'"),
+        (("--smiles", "loss"), "Both --smiles and --target name 'loss'"),
+        (("--smiles", "chain", "--text", "chain"), "Both --smiles and --text name"),
+        (("--smiles", "chain", "--ignore", "chain"), "Both --smiles and --ignore name"),
+    ],
+)
+def test_a_column_has_one_role(
+    molecules: Laboratory, words: tuple[str, ...], message: str
+) -> None:
+    assert message in molecules.refused(*words)

@@ -186,8 +186,8 @@ def reference_point(outcomes: Outcomes, Y: Tensor) -> Tensor:
 
     That is the quartile of the first `FIRST_POINTS` points, which cover the space where
     nothing was told before: a quarter of them is worse. It stands still after them, so
-    that hypervolumes of one run can be compared. `benchmarks/RESULTS.md` has other
-    points beside it.
+    that hypervolumes of one run can be compared, unless these points are repeated or
+    what they lacked is told. `benchmarks/RESULTS.md` has other points beside it.
 
     Args:
         outcomes: What is wanted.

@@ -553,7 +553,15 @@ class SparseGP(ExactGP):
         if self.prediction_strategy is None:
             with gpt_posterior_settings():
                 self(self.train_inputs[0][..., :1, :])
-        model = super().get_fantasy_model(inputs, targets, **kwargs)
+        # GPyTorch takes them off for a copy, and puts them back if that succeeds.
+        off = ("train_inputs", "train_targets", "likelihood", "prediction_strategy")
+        held = {name: getattr(self, name) for name in off}
+        try:
+            model = super().get_fantasy_model(inputs, targets, **kwargs)
+        except BaseException:
+            for name, value in held.items():
+                setattr(self, name, value)
+            raise
         return model._with_all_points()
 
     def _with_all_points(self) -> Self:

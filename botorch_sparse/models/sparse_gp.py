@@ -479,8 +479,10 @@ class SparseGP(ExactGP):
     def _same_data(self) -> Iterator[None]:
         """What a fit found stays where inputs are set to what they are, transformed."""
         found = self._likelihood_gap, self._outlier_noise
-        yield
-        self._likelihood_gap, self._outlier_noise = found
+        try:
+            yield
+        finally:
+            self._likelihood_gap, self._outlier_noise = found
 
     def _raw_of(self, inputs: Tensor | Sequence[Tensor] | None) -> Tensor | None:
         """New training inputs in eval mode before the transform; None if known."""

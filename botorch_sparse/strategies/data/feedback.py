@@ -297,7 +297,8 @@ def _read_points(X: Any, domain: Domain) -> Named:
 
 def _text_keys(X: Any, table: CandidateTable | None) -> list[Hashable]:
     """Keys that are texts, or have texts; none if `X` is something else."""
-    if table is None or table.keys is None or isinstance(X, Tensor):
+    is_numbers = getattr(getattr(X, "dtype", None), "kind", "O") in "biuf"
+    if table is None or table.keys is None or isinstance(X, Tensor) or is_numbers:
         return []
     keys = X.tolist() if hasattr(X, "tolist") else X
     is_list = isinstance(keys, list | tuple)

@@ -49,9 +49,9 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
     with the smaller violation is better [Eriksson2021]_. See
     `botorch_sparse.strategies.data.preference`, and `History.pareto`,
     `History.hypervolume` and `History.reference_point` for what came of it. On a box
-    violations are a penalty during the search. The kernel that is inferred is Matern's
-    with the narrower prior of `few_data_kernel` (with `related`, and for molecules, it
-    is the same as for one outcome).
+    violations are a penalty during the search, and the kernel that is inferred is
+    Matern's with the narrower prior of `few_data_kernel` (with `related` it is the same
+    as for one outcome).
 
     **Costs.** With the `cost` of each candidate of a table, each path chooses what it
     gains for its cost; with a `budget` costs count less and less as it is spent, and
@@ -140,12 +140,13 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
     def _surrogate_of(
         self, domain: Domain, settings: PosteriorSettings, **samplers: Any
     ) -> Surrogate:
-        """The surrogate of one outcome, with another kernel where there are several.
+        """The surrogate of one outcome, with another kernel for several on a box.
 
         A fit with BoTorch's priors is too sure of itself far from few data, and points
         that are best by several outcomes at once are there.
         """
-        kernel = few_data_kernel if len(self.record.outcomes) > 1 else None
+        is_joint = domain.box is not None and len(self.record.outcomes) > 1
+        kernel = few_data_kernel if is_joint else None
         return surrogate_of(
             domain, settings, embeds=False, inferred_kernel=kernel, **samplers
         )

@@ -272,21 +272,18 @@ def test_joint_maximizers_on_a_box_are_the_best_of_a_grid(seed: int) -> None:
     assert bool((level[:, -6:].diagonal() >= best - 0.01).all())
 
 
-@pytest.mark.parametrize(
-    "domain",
-    [{"bounds": torch.tensor([[0.0] * 3, [1.0] * 3]).double()}, {}],
-    ids=["box", "table"],
-)
-def test_several_outcomes_have_the_kernel_for_few_data(domain: dict[str, Any]) -> None:
-    """And one outcome has the model's own."""
-    domain = domain or {"candidates": make_candidates()}
-    joint = ThompsonSampling(**domain, outcomes=OUTCOMES)
+def test_several_outcomes_of_a_box_have_the_kernel_for_few_data() -> None:
+    """And one outcome has the model's own, as on tables."""
+    bounds = torch.tensor([[0.0] * 3, [1.0] * 3]).double()
+    joint = ThompsonSampling(bounds=bounds, outcomes=OUTCOMES)
     kernels = [part.view.prior.covar_module for part in joint.surrogate.parts]
     assert all(isinstance(kernel, MaternKernel) for kernel in kernels)
     scales = [kernel.lengthscale_prior.scale.item() for kernel in kernels]
     assert scales == pytest.approx([1.2] * 3)
-    (one,) = ThompsonSampling(**domain, outcomes=[GAIN]).surrogate.parts
-    assert isinstance(one.view.prior.covar_module, RBFKernel)
+    one = ThompsonSampling(bounds=bounds, outcomes=[GAIN])
+    table = ThompsonSampling(make_candidates(), outcomes=OUTCOMES)
+    for part in (*one.surrogate.parts, *table.surrogate.parts):
+        assert isinstance(part.view.prior.covar_module, RBFKernel)
 
 
 @pytest.mark.slow

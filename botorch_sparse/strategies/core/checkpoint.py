@@ -17,7 +17,7 @@ from botorch.exceptions import InputDataError
 
 from botorch_sparse.argument_checks import as_python
 
-STATE_VERSION = 10
+STATE_VERSION = 9
 MARK = b"sha256:"
 # Bytes of a file's name in its temporary's, which file systems limit to 255.
 LONGEST_NAME = 200

@@ -112,6 +112,18 @@ def test_pending_points_in_other_units_are_refused() -> None:
     assert len(strategy.pending_batch()) == 0
 
 
+def test_six_digits_of_points_that_share_a_value() -> None:
+    """A column that does not vary among the pending points is in no other unit."""
+    rows = [[1 / 24, (1000 + i) / 3] for i in range(6)] + [[0.5, 400.0]]
+    table = torch.tensor(rows, dtype=torch.float64)
+    strategy = RandomSearch(table)
+    pending = strategy.restore_trials([0, 1, 0])
+    told = [[float(f"{value:.6g}") for value in row] for row in pending.X.tolist()]
+    strategy.tell(told, [1.0, 2.0, 3.0])
+    assert strategy.history.indices.tolist() == [0, 1, 0]
+    assert len(strategy.pending) == 0
+
+
 def test_ranges_of_features_are_no_bounds() -> None:
     """As `scipy.optimize` has them; where it can't be told they are refused."""
     for ranges in ([(0, 1), (2, 5)], np.array([[-5.0, 10.0], [0.0, 15.0]])):

@@ -203,8 +203,9 @@ class PointFinder:
         slope = (z * x).sum(0) / z.square().sum(0).clamp_min(TINY)
         apart = (x - slope * z).abs().amax(0)
         width = x.abs().amax(0)
-        is_rounded = bool(((X - Z).abs().amax(0) <= FEW_DIGITS * width).all())
-        if is_rounded or not bool((apart <= SAME * width).all()):
+        # A column may be the same in all of them.
+        is_near = (X - Z).abs() <= FEW_DIGITS * width + SAME * Z.abs()
+        if bool(is_near.all()) or not bool((apart <= SAME * width).all()):
             return
         column = int((X - Z).abs().amax(0).argmax())
         raise InputDataError(

@@ -58,8 +58,8 @@ SMOOTHING = 0.02
 SEARCH = {"maxiter": 20, "factr": 1e11}
 # Random features of a path, as many as in BoTorch's: a search sees few points.
 BOX_FEATURES = 1024
-# Points predicted at a time.
-PREDICTED = 2048
+# Points predicted at a time: few, since the exact GP forms all of their covariances.
+PREDICTED = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +134,6 @@ class BoxPosterior(DomainPosterior):
         if self.model is None:
             variance = self.prior.covar_module(self.source.inputs(X), diag=True)
             return torch.zeros_like(variance), variance.sqrt()
-        # The exact GP has the covariances of all points that it is asked for at once.
         parts = [self._learned_model.posterior(part) for part in X.split(PREDICTED)]
         (center, scale), mean = self._units, torch.cat([p.mean for p in parts])
         variance = torch.cat([p.variance for p in parts]).squeeze(-1)

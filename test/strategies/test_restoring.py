@@ -9,6 +9,7 @@ from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
 from botorch_sparse.strategies import Constraint, Objective, TrustRegionBBKB
+from botorch_sparse.strategies.trust_region import trust_region
 
 F64 = torch.float64
 BOUNDS = torch.tensor([[0.0] * 4, [1.0] * 4], dtype=F64)
@@ -79,6 +80,38 @@ def test_it_stands_where_the_other_does(case):
                 replace(r, start=0) for r in one.regions
             ]
     assert one.regions != made(options).regions
+
+
+def test_a_run_that_began_where_others_ended(monkeypatch, tmp_path):
+    """Its part is noted and saved, and those of later runs are the same too."""
+    monkeypatch.setattr(trust_region, "SMALLEST_LENGTH", 0.3)
+    one = made({})
+    while one.regions[0].part is None:
+        batch = one.ask()
+        one.tell(batch, valley(batch.X))
+    record, of_trial = one.record, one.surrogate.runs.of_trial
+    batch = one.ask()
+    other, saved = made({}), made({})
+    other.restore(
+        one.history.X,
+        record.outcomes.signed_rows(record.Y)[:, 0],
+        trials=record.trial.tolist(),
+        runs=of_trial[record.trial].tolist(),
+        num_learned=len(record),
+        pending=batch.X,
+        note=json.loads(json.dumps(one.note())),
+    )
+    one.save(tmp_path / "state.pt")
+    saved.resume(tmp_path / "state.pt")
+    assert other.regions == saved.regions == one.regions
+    run = one.regions[0].run
+    while one.regions[0].run < run + 2:
+        one.tell(batch, valley(batch.X))
+        saved.tell(batch.X, valley(batch.X))
+        batch = one.ask()
+        assert torch.equal(saved.ask().X, batch.X)
+    assert one.regions[0].part is not None
+    assert saved.regions == one.regions
 
 
 def test_results_that_came_after_the_note():

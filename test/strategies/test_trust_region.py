@@ -17,13 +17,19 @@ from torch import Tensor
 from botorch_sparse.strategies import RandomSearch, TrustRegionBBKB
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.run_record import FoldedEvaluations
-from botorch_sparse.strategies.trust_region import Region, local_surrogate
+from botorch_sparse.strategies.trust_region import (
+    Region,
+    local_surrogate,
+    trust_region,
+)
 from botorch_sparse.strategies.trust_region.local_surrogate import greedy_spread
 from botorch_sparse.strategies.trust_region.trust_region import (
     candidates_around,
     fail_tolerance,
     is_better,
     maximize_in_region,
+    moved_into,
+    part_around,
     side_weights,
     smallest_length,
 )
@@ -533,6 +539,79 @@ def test_a_region_that_ends_begins_anew() -> None:
     assert made.posterior.num_inducing == 4
     assert made.regions[0].center >= num - 1
     assert made.history.best().value == 5.0
+
+
+def test_the_part_around_some_points() -> None:
+    """Within a deviation of the mean, at least a quarter of what all have."""
+    bounds = torch.tensor([[-2.0, 0.0, 5.0], [2.0, 1.0, 6.0]], dtype=F64)
+    X = torch.tensor([[-1.0, 0.9, 5.5], [1.0, 1.0, 5.5]], dtype=F64)
+    typical = ((0.25**2 + 0.05**2) / 3) ** 0.5
+    lower = [0.25, 0.9, 0.5 - typical / 4]
+    upper = [0.75, 1.0, 0.5 + typical / 4]
+    box = Box(bounds)
+    part = part_around(box, X)
+    assert part == (pytest.approx(lower), pytest.approx(upper))
+    inside = moved_into(box, part, bounds[[0, 1]])
+    ends = bounds[0] + (bounds[1] - bounds[0]) * torch.tensor([lower, upper]).double()
+    assert torch.allclose(inside, ends)
+    region = Region.begun_in(part, 2, 100)
+    sides = torch.tensor(upper) - torch.tensor(lower)
+    width = float(sides.prod() ** (1 / 3))
+    assert region.length == pytest.approx(0.8 * width) and region.start == 100
+    assert region.turned().length == pytest.approx(0.8 * width)
+    small = replace(region, length=1e-6)
+    assert small.turned().length == pytest.approx(0.025 * width)
+    assert part_around(box, X[:1].repeat(3, 1)) is None
+    low, high = part_around(box, bounds)  # cut off at the domain's ends
+    assert min(low) >= 0.0 and max(high) <= 1.0
+
+
+def better_ends(best: list[tuple[float, Tensor]]) -> Tensor:
+    """The better half of the ends of runs, at least three."""
+    order = sorted(range(len(best)), key=lambda run: -best[run][0])
+    return torch.stack([best[run][1] for run in order[: max(3, (len(best) + 1) // 2)]])
+
+
+def test_every_second_run_begins_where_others_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trust_region, "SMALLEST_LENGTH", 0.3)
+    made = REGIONS["regions"](covar_module=make_kernel(), lam=1e-4)
+    best, begun = dict[int, tuple[float, Tensor]](), dict[int, Tensor]()
+    while (region := made.regions[0]).run < 9:
+        batch = made.ask()
+        values = objective(batch.X)
+        if made.regions[0].run not in begun and len(batch) == 3:
+            region = made.regions[0]
+            begun[region.run] = batch.X
+            assert made.runs_of(batch) == [region.run] * 3
+            if region.run % 2 == 1 or region.run == 0:
+                assert region.part is None and region.length == 0.8
+            else:
+                ends = better_ends([best[run] for run in range(region.run)])
+                lower, upper = part_around(Box(BOUNDS), ends)
+                assert region.part == (pytest.approx(lower), pytest.approx(upper))
+                U = (batch.X - BOUNDS[0]) / (BOUNDS[1] - BOUNDS[0])
+                assert bool((U >= torch.tensor(lower) - 1e-9).all())
+                assert bool((U <= torch.tensor(upper) + 1e-9).all())
+                assert made.regions[0].length == pytest.approx(0.8 * region.width)
+        for run, x, value in zip(made.runs_of(batch), batch.X, values, strict=True):
+            if run not in best or value > best[run][0]:
+                best[run] = (float(value), x)
+        made.tell(batch, values)
+    assert {2, 4, 6, 8} <= begun.keys()
+
+
+def test_other_domains_have_no_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where points between the ends of runs may be none of the domain."""
+    monkeypatch.setattr(trust_region, "SMALLEST_LENGTH", 0.3)
+    cut = [(torch.tensor([0, 1]), torch.tensor([-1.0, -1.0], dtype=F64), -1.5)]
+    for options in ({"inequality_constraints": cut}, {"fixed_features": {0: 0.5}}):
+        made = REGIONS["regions"](covar_module=make_kernel(), lam=1e-4, **options)
+        while made.regions[0].run < 3:
+            batch = made.ask()
+            assert made.regions[0].part is None
+            made.tell(batch, objective(batch.X))
 
 
 def test_results_that_come_one_by_one() -> None:

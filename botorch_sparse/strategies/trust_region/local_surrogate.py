@@ -166,8 +166,16 @@ class LocalSurrogate:
             self.tolerance,
             fitted._judge(record),
             may_turn=may_turn,
+            box=self.domain.box if self._is_simple else None,
         )
         return replace(fitted, runs=runs)
+
+    @property
+    def _is_simple(self) -> bool:
+        """Whether each point between the bounds is one of the domain."""
+        box = self.domain.box
+        cuts = [box.inequality_constraints, box.equality_constraints]
+        return not (any(cuts) or box.fixed_features or len(box.discrete))
 
     def _may_turn(self, record: RunRecord) -> bool:
         """Whether the region may have axes that are not the features.
@@ -178,10 +186,8 @@ class LocalSurrogate:
         """
         box, source = self.domain.box, self.source
         least, most = sizes_of_model(box.dim)
-        cuts = [box.inequality_constraints, box.equality_constraints]
-        is_simple = not (any(cuts) or box.fixed_features or len(box.discrete))
         return (
-            is_simple
+            self._is_simple
             and source.is_inferred
             and not source.campaigns
             and box.dim > 1

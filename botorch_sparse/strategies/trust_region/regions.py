@@ -10,9 +10,15 @@ largest hypervolume contribution that is no other region's middle. A success add
 thousandth to the volume that all points dominate above `Preference.low`. Before there
 is a feasible point above that, the order of violations, and then of `Preference.value`
 with equal weights, says what is better.
+
+**Where a run begins.** Optima of functions with many of them often lie together. So of
+the runs that follow the first, with one objective, every second one begins in the part
+of the domain around where the better half of the earlier ones ended, with a region in
+proportion to it, and the others begin anywhere, as CMA-ES takes turns between small and
+large first steps [Hansen2009]_.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -21,6 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.outcomes import Outcomes
 from botorch_sparse.strategies.data.preference import Preference, feasible_front
 from botorch_sparse.strategies.data.run_record import (
@@ -32,12 +39,16 @@ from botorch_sparse.strategies.trust_region.trust_region import (
     MARGIN,
     Region,
     is_better,
+    part_around,
 )
 
 # From numbers of `n` points and the `n x k` means of their reports to the values that
 # they are judged by, NaN where a point may not be a middle.
 Judge: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
+# Of the runs that are over, around whose ends another begins: the better half, and of
+# few of them so many.
+FEWEST_ENDS = 3
 # Scalarizations that contributions to a hypervolume are averaged over.
 NUM_DIRECTIONS = 4096
 
@@ -119,6 +130,7 @@ class Regions:
         judge: Judge,
         *,
         may_turn: bool = False,
+        box: Box | None = None,
     ) -> "Regions":
         """The same after feedback; regions that are too small begin anew.
 
@@ -128,6 +140,7 @@ class Regions:
             tolerance: Evaluations without success after which a region is halved.
             judge: What middles and successes go by.
             may_turn: Whether a region that is too small is turned first, once.
+            box: The domain, where a region may begin in a part of it; else None.
         """
         regions, last = list[Region](), max(region.run for region in self.regions)
         standing, taken = None, set[int | None]()
@@ -140,14 +153,40 @@ class Regions:
                 after = self._after(region, standing, is_own, taken, tolerance)
             if shares(record):
                 taken.add(after.center)
-            if after.length < self.smallest and may_turn and not after.is_turned:
+            is_small = after.length < self.smallest * after.width
+            if is_small and may_turn and not after.is_turned:
                 after = after.turned()
-            elif after.length < self.smallest:
+            elif is_small:
                 last += 1
-                center = after.center if shares(record) else None
-                after = Region(last, start=len(record), center=center)
+                after = self._next(after, last, record, box)
             regions.append(after)
         return replace(self, regions=tuple(regions))
+
+    def _next(
+        self, region: Region, run: int, record: RunRecord, box: Box | None
+    ) -> Region:
+        """The region that follows on one that is too small."""
+        start = len(record)
+        if shares(record):
+            return Region(run, start, center=region.center)
+        if box is not None and run % 2 == 0:
+            going = {each.run for each in self.regions} - {region.run}
+            ends = self._ends({*range(run)} - going, record)
+            part = part_around(box, record.points(ends)) if len(ends) > 1 else None
+            if part is not None:
+                return Region.begun_in(part, run, start)
+        return Region(run, start)
+
+    def _ends(self, runs: Iterable[int], record: RunRecord) -> Tensor:
+        """Numbers of the best points of those runs that ended best. O(n) for a run."""
+        run_of = torch.full_like(record.trial, -1)
+        run_of[record.trial >= 0] = self.of_trial[record.trial[record.trial >= 0]]
+        best = [_seen(record, run_of == run).center(()) for run in runs]
+        numbers = torch.tensor([point for point in best if point is not None])
+        ends = _seen(record, torch.isin(record.point, numbers.long()))
+        order = ends.scores.argsort(descending=True, stable=True)
+        order = order[ends.scores[order] > -torch.inf]
+        return ends.point[order[: max(FEWEST_ENDS, (len(order) + 1) // 2)]]
 
     def _after(
         self,
@@ -304,6 +343,11 @@ class Standing:
         Y = self.Y[is_there]
         best = scalarized(self.preference, Y[feasible_front(self.record.outcomes, Y)])
         return float(best.amax(-1).mean())
+
+
+def _seen(record: RunRecord, is_known: Tensor) -> Standing:
+    """Some reports, judged by what was observed."""
+    return Standing.of(record, len(record), lambda point, Y: Y, is_known)
 
 
 def shares(record: RunRecord) -> bool:

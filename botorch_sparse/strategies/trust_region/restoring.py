@@ -178,8 +178,9 @@ def _prior(noted: Mapping[str, Any]) -> dict[str, Any]:
 
 def _region(noted: Mapping[str, Any], points: Tensor) -> dict[str, Any]:
     """A region whose middle is the point next to where it was."""
-    center = noted["center"]
+    center, part = noted["center"], noted.get("part")
+    plain = {**noted, "part": part and tuple(map(tuple, part)), "center": None}
     if center is None or not len(points):
-        return {**noted, "center": None}
+        return plain
     away = (points - torch.tensor(center, dtype=points.dtype)).square().sum(-1)
-    return {**noted, "center": int(away.argmin())}
+    return {**plain, "center": int(away.argmin())}

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ MARGIN, MARGIN_OF_ALL, BEST = 1e-3, 1e-5, 100
 # The least length of a region that has just been turned: a small one, below
 # `SMALL_LENGTH` of `local_surrogate.py`, since others have no axes.
 TURNED_LENGTH = INITIAL_LENGTH / 32
+# Ends of runs that are nearer to each other are one, in sides of the box.
+NEAREST_ENDS = 0.5**20
 # Coordinates that a candidate changes, in the mean [Eriksson2019]_; and those that
 # half of them change at most, to leave a middle that is best in most coordinates.
 NUM_CHANGED, FEW_CHANGED = 20, 4
@@ -34,6 +36,10 @@ SLACK = 1e-8
 SWEEPS = 3
 # Iterations of a local maximization at most, and evaluations after which it ends.
 LOCAL_STEPS, LOCAL_EVALUATIONS = 30, 40
+
+
+# Lower and upper ends of a part of the domain in each feature, in sides of the box.
+Part: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,7 @@ class Region:
         center: Number of the point in its middle; None before feedback.
         is_turned: Whether its sides are along axes of its own while it is small, and
             smaller gains are a success; see `is_better`.
+        part: Where its first points are from; None for all of the domain.
     """
 
     run: int
@@ -58,10 +65,21 @@ class Region:
     failures: int = 0
     center: int | None = None
     is_turned: bool = False
+    part: Part | None = None
+
+    @classmethod
+    def begun_in(cls, part: Part, run: int, start: int) -> "Region":
+        """A region that is to a part of the domain as others are to all of it."""
+        return cls(run, start, INITIAL_LENGTH * _width(part), part=part)
+
+    @property
+    def width(self) -> float:
+        """Length of what its first points are from; one for all of the domain."""
+        return 1.0 if self.part is None else _width(self.part)
 
     def turned(self) -> "Region":
         """The region with axes of its own, and of a length from which it may grow."""
-        length = max(self.length, TURNED_LENGTH)
+        length = max(self.length, TURNED_LENGTH * self.width)
         return replace(self, length=length, successes=0, failures=0, is_turned=True)
 
     def after(self, num: int, *, is_success: bool, tolerance: int) -> "Region":
@@ -80,6 +98,41 @@ class Region:
         elif failures >= tolerance:
             failures, length = 0, length / 2
         return replace(self, length=length, successes=successes, failures=failures)
+
+
+def part_around(box: Box, X: Tensor) -> Part | None:
+    r"""The part of the domain around some points.
+
+    Within a standard deviation of their mean in each feature, at least a quarter of
+    what it is in all of them together. None where they are equal but for rounding.
+
+    Args:
+        box: The domain.
+        X: `k x d` points.
+    """
+    low, high = box.bounds.double()
+    X = (X.double() - low) / (high - low)
+    deviation = X.std(0, correction=0)
+    typical = float(deviation.square().mean().sqrt())
+    if not typical > NEAREST_ENDS:
+        return None
+    reach = deviation.clamp_min(typical / 4)
+    lower, upper = (X.mean(0) - reach).clamp(0, 1), (X.mean(0) + reach).clamp(0, 1)
+    return tuple(lower.tolist()), tuple(upper.tolist())
+
+
+def moved_into(box: Box, part: Part, X: Tensor) -> Tensor:
+    """`n x d` points of the domain, each at the same place of a part of it."""
+    low, high = box.bounds.double()
+    lower, upper = (X.new_tensor(ends).double() for ends in part)
+    U = lower + (upper - lower) * (X.double() - low) / (high - low)
+    return box.clamp(low + (high - low) * U)
+
+
+def _width(part: Part) -> float:
+    """The geometric mean of its sides."""
+    lower, upper = torch.tensor(part, dtype=torch.float64)
+    return float((upper - lower).log().mean().exp())
 
 
 def fail_tolerance(dim: int, batch_size: int) -> int:

@@ -64,6 +64,7 @@ from botorch_sparse.strategies.trust_region.restoring import (
 from botorch_sparse.strategies.trust_region.trust_region import (
     Region,
     candidates_around,
+    moved_into,
 )
 from botorch_sparse.strategies.ucb import PRACTICAL_BETA
 
@@ -86,13 +87,15 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     kernel's lengthscales. It doubles after three rounds of feedback in a row that bring
     a better value, is halved after :math:`q \lceil \max(4/q, d/q) \rceil` evaluations
     without, and begins anew, with points from all of the domain, once its length is
-    below 2^-12 (for the second time, if it may be turned). Candidates of all regions,
-    Sobol points that differ from a middle in 20 coordinates or so, or in one to four,
-    are scored in one pass: by sample paths, one for each point, or by an upper
-    confidence bound whose variances shrink with each point. Once all regions are below
-    a length of 1/16 and features are continuous, half of the paths of one outcome keep
-    to the posterior mean, by factors from a hundredth to one, and are maximized from
-    their best candidate on by L-BFGS-B.
+    below 2^-12 (for the second time, if it may be turned). Every second time the next
+    one begins around where the better half of the earlier ones ended, as small as that
+    part of the domain; see `botorch_sparse.strategies.trust_region.regions`. Candidates
+    of all regions, Sobol points that differ from a middle in 20 coordinates or so, or
+    in one to four, are scored in one pass: by sample paths, one for each point, or by
+    an upper confidence bound whose variances shrink with each point. Once all regions
+    are below a length of 1/16 and features are continuous, half of the paths of one
+    outcome keep to the posterior mean, by factors from a hundredth to one, and are
+    maximized from their best candidate on by L-BFGS-B.
 
     The posterior knows the evaluations of the present runs that are within two sides of
     the middles, 200 to 2,000; the nearest 500 of them are its inducing points, and what
@@ -291,9 +294,14 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         return chosen
 
     def _drawn(self, region: Region, num: int) -> list[tuple[int, int]]:
-        """Points from all of the domain; with discrete features new ones first."""
+        """Points from all of its domain; with discrete features new ones first."""
         if num == 0:
             return []
+        if region.part is not None:
+            box, seed = self.surrogate.domain.box, draw_seed(self.generator)
+            X = moved_into(box, region.part, box.sample(num, seed))
+            points = self.record.add_points(X)
+            return [(point, region.run) for point in points]
         if not len(self.domain.discrete):
             points = self.domain.sample(num, self.generator, self.record.add_point)
             return [(point, region.run) for point in points]

@@ -37,7 +37,6 @@ from torch import Tensor
 from benchmarks import measure
 from benchmarks.scale import NOISE_SD, PROBLEMS, Problem, function, kernel, noisy
 from benchmarks.store import read_json, write_whole
-from botorch_sparse.posteriors.threads import one_thread
 from botorch_sparse.strategies import (
     BBKB,
     BKB,
@@ -54,6 +53,7 @@ from botorch_sparse.strategies import (
     ThompsonSampling,
     TrustRegionBBKB,
 )
+from botorch_sparse.threads import one_thread
 
 RESULTS = Path(__file__).parent / "results" / "soak.json"
 PROBLEM = PROBLEMS["evaluations"]

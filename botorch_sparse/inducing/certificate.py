@@ -54,7 +54,7 @@ from botorch_sparse.kernels import (
 from botorch_sparse.kernels.kernel_matrices import is_thread_safe
 from botorch_sparse.posteriors import NystromFeatures, NystromPosterior
 from botorch_sparse.posteriors.factorization import inner_cholesky
-from botorch_sparse.posteriors.threads import (
+from botorch_sparse.threads import (
     KERNEL_ENTRY,
     for_each,
     row_chunks,

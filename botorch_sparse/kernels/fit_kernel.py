@@ -1,14 +1,23 @@
-"""The kernel that a fit evaluates: in float64, and by columns for categories."""
+"""The kernel that a fit evaluates.
 
-from typing import cast
+It is in float64, goes by columns for categories, and has gradients in closed form where
+it is stationary (`botorch_sparse.kernels.stationary`).
+"""
+
+from typing import Any, cast
 
 import torch
 from botorch.models.kernels import CategoricalKernel
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from torch import Tensor
 from torch.nn import Module
 
 from botorch_sparse.argument_checks import check_kind
+from botorch_sparse.kernels.stationary import (
+    MATERN,
+    RBF,
+    stationary_covariance,
+)
 
 
 def kernel_for_fit(kernel: Kernel, dtype: torch.dtype) -> Kernel:
@@ -23,8 +32,8 @@ def kernel_for_fit(kernel: Kernel, dtype: torch.dtype) -> Kernel:
         what is neither a tensor nor a module.
     """
     check_kind("kernel", kernel, Kernel, "a GPyTorch kernel, such as RBFKernel()")
-    has_categories = any(type(part) is CategoricalKernel for part in kernel.modules())
-    if dtype == torch.float64 and not has_categories:
+    is_quick = not any(type(part) in QUICKER for part in kernel.modules())
+    if dtype == torch.float64 and is_quick:
         return kernel
     return cast(Kernel, _copy_for_fit(kernel, {}))
 
@@ -34,7 +43,7 @@ def _copy_for_fit(module: Module, known: dict[int, Module]) -> Module:
     if id(module) in known:
         return known[id(module)]
     kind: type[Module] = type(module)
-    kind = CategoryColumns if kind is CategoricalKernel else kind
+    kind = QUICKER.get(kind, kind)
     copied = known[id(module)] = kind.__new__(kind)
     held = vars(copied)
     held.update((name, _in_double(value)) for name, value in vars(module).items())
@@ -83,3 +92,38 @@ class CategoryColumns(CategoricalKernel):
             differs = x1[..., j].unsqueeze(-1) != x2[..., j].unsqueeze(-2)
             distance = distance + differs.to(x1.dtype) * weights[..., j].unsqueeze(-1)
         return torch.exp(-distance)
+
+
+class RBFInClosedForm(RBFKernel):
+    """GPyTorch's `RBFKernel` by `stationary_covariance`."""
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any
+    ) -> Tensor:
+        """The kernel matrix, or its diagonal."""
+        if diag or params.get("last_dim_is_batch"):
+            return super().forward(x1, x2, diag=diag, **params)
+        ell = self.lengthscale
+        return stationary_covariance(x1 / ell, x2 / ell, RBF)
+
+
+class MaternInClosedForm(MaternKernel):
+    """GPyTorch's `MaternKernel` by `stationary_covariance`."""
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any
+    ) -> Tensor:
+        """The kernel matrix, or its diagonal."""
+        profile = MATERN.get(self.nu)
+        if diag or profile is None or params.get("last_dim_is_batch"):
+            return super().forward(x1, x2, diag=diag, **params)
+        ell = self.lengthscale
+        return stationary_covariance(x1 / ell, x2 / ell, profile)
+
+
+# What stands for a kernel in a fit, by its type.
+QUICKER: dict[type[Module], type[Module]] = {
+    CategoricalKernel: CategoryColumns,
+    MaternKernel: MaternInClosedForm,
+    RBFKernel: RBFInClosedForm,
+}

@@ -13,18 +13,32 @@ GPyTorch does with BoTorch's settings, takes two to three times as long.
 """
 
 from math import log, pi
-from typing import Any
+from typing import Any, Self
 
 import torch
 from gpytorch.distributions import MultivariateNormal
+from gpytorch.lazy import LazyEvaluatedKernelTensor
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-from botorch_sparse.posteriors.threads import threads_for
+from botorch_sparse.kernels import kernel_for_fit
+from botorch_sparse.threads import threads_for
 
 
 class DensePrior(MultivariateNormal):
     """A Gaussian whose `log_prob` has its gradient in closed form."""
+
+    @classmethod
+    def of(cls, prior: MultivariateNormal) -> Self:
+        """A prior with the kernel that a fit evaluates, where it is in float64."""
+        covariance = prior.lazy_covariance_matrix
+        is_lazy = isinstance(covariance, LazyEvaluatedKernelTensor)
+        if is_lazy and covariance.dtype == torch.float64:
+            kernel = kernel_for_fit(covariance.kernel, covariance.dtype)
+            covariance = LazyEvaluatedKernelTensor(
+                covariance.x1, covariance.x2, kernel, **covariance.params
+            )
+        return cls(prior.mean, covariance)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of its density; O(n^3)."""

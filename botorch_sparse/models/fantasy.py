@@ -33,7 +33,7 @@ from botorch_sparse.models.model_warnings import ModelWarnings
 from botorch_sparse.models.training_data import outputs_in_batch
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.low_rank_update import LowRankUpdate
-from botorch_sparse.posteriors.threads import one_thread
+from botorch_sparse.threads import one_thread
 
 
 class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):

@@ -63,7 +63,7 @@ from botorch_sparse.models.training_data import (
     validate_transforms,
 )
 from botorch_sparse.posteriors import KnownFeatures, NystromPosterior
-from botorch_sparse.posteriors.threads import one_thread, one_thread_backward
+from botorch_sparse.threads import one_thread, one_thread_backward
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,7 +340,7 @@ class SparseGP(ExactGP):
             self._warn_of_exact_prior(x)
             prior = self._exact_prior(x)
             if self.training and self._is_fitting:
-                return DensePrior(prior.mean, prior.lazy_covariance_matrix)
+                return DensePrior.of(prior)
             return prior
         X = self.transform_inputs(x)
         is_data = same_tensor(x, self.train_inputs[0])

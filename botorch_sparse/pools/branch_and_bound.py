@@ -25,7 +25,7 @@ from botorch_sparse.pools.embedding import (
     size_of,
 )
 from botorch_sparse.posteriors.nystrom import Moments
-from botorch_sparse.posteriors.threads import for_each, one_thread, row_chunks
+from botorch_sparse.threads import for_each, one_thread, row_chunks
 
 # Candidates that get bounds at a time: what they need stays in the cache.
 PIECE = 4096

@@ -33,7 +33,7 @@ from botorch_sparse.pools.compact_rows import (
 )
 from botorch_sparse.pools.embedding import TILE, Embedding, padded, size_of
 from botorch_sparse.pools.shard import RANK_TILE
-from botorch_sparse.posteriors.threads import (
+from botorch_sparse.threads import (
     KERNEL_ENTRY,
     CopyableLock,
     for_each,

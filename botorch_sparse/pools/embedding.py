@@ -25,7 +25,7 @@ from torch import Tensor
 
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.pseudo_data import pseudo_data, whitening_matrix
-from botorch_sparse.posteriors.threads import one_thread
+from botorch_sparse.threads import one_thread
 
 # Columns of a tile, and what numbers of rows are padded to: below eight rows and at a
 # single column libraries take other paths, whose bits depend on the number of threads.

@@ -48,7 +48,7 @@ from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows, Shard
 from botorch_sparse.pools.table_batch import POINTS_AT_A_TIME, validate_candidates
 from botorch_sparse.posteriors.features import solve_triangular
 from botorch_sparse.posteriors.nystrom import Moments
-from botorch_sparse.posteriors.threads import for_each, row_chunks
+from botorch_sparse.threads import for_each, row_chunks
 
 # Kernel columns that are computed at a time, and candidates whose rows are solved for
 # at a time.

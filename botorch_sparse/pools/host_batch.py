@@ -23,7 +23,7 @@ from botorch_sparse.pools.embedding import Embedding
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.pools.table_batch import Points, TableBatch
 from botorch_sparse.posteriors.pending_points import PendingRow, PendingRows
-from botorch_sparse.posteriors.threads import one_thread
+from botorch_sparse.threads import one_thread
 
 # Products have one shape: the candidates of a tile times a block of pending rows, zeros
 # where there are none yet.

@@ -36,7 +36,7 @@ from botorch_sparse.pools.table_batch import (
 )
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.nystrom import Moments
-from botorch_sparse.posteriors.threads import one_thread
+from botorch_sparse.threads import one_thread
 
 # Bytes that the pool may keep beside the candidates themselves.
 MAX_MEMORY = 2 * 1024**3

@@ -23,7 +23,7 @@ from botorch_sparse.pools.compact_rows import CompactRows, Rows, kernel_rows
 from botorch_sparse.pools.sample_paths import NUM_FEATURES, SamplePaths
 from botorch_sparse.pools.shard import ALL_ROWS, Ranks, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.posteriors.threads import for_each
+from botorch_sparse.threads import for_each
 
 # From lower and upper bounds of `b x q` values of each outcome, which are equal where
 # values are known, to the best of what is maximized, `b x q` level by level.

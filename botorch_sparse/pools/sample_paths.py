@@ -42,7 +42,7 @@ from botorch_sparse.kernels.kernel_matrices import unscaled
 from botorch_sparse.kernels.lengthscales import innermost
 from botorch_sparse.kernels.related_kernel import RelatedKernel
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.posteriors.threads import FEATURE, KERNEL_ENTRY
+from botorch_sparse.threads import FEATURE, KERNEL_ENTRY
 
 NUM_FEATURES = 512
 # Rounding of a path, in prior standard deviations, below which covariances are float32:

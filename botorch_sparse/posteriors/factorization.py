@@ -22,7 +22,7 @@ from scipy.linalg.lapack import dpstrf, spstrf
 from torch import Tensor
 
 from botorch_sparse.argument_checks import DTYPES, check_number, check_tensors
-from botorch_sparse.posteriors.threads import one_openblas_thread
+from botorch_sparse.threads import one_openblas_thread
 
 # An inducing point is left out when the others explain all but this fraction of
 # k(x, x). Measured against exact posteriors (m up to 900): 1e-12 costs 10 times the

@@ -31,7 +31,7 @@ from botorch_sparse.posteriors.factorization import (
     factorize_batch,
     independent_points,
 )
-from botorch_sparse.posteriors.threads import KERNEL_ENTRY, row_chunks
+from botorch_sparse.threads import KERNEL_ENTRY, row_chunks
 
 # Rows of a block of `solve_triangular`, and columns below which blocks launch too much.
 BLOCK_ROWS, MANY_COLUMNS = 128, 1024

@@ -47,7 +47,7 @@ from botorch_sparse.posteriors.joint_covariance import (
     PosteriorCovarianceLinearOperator,
 )
 from botorch_sparse.posteriors.low_rank_update import LowRankUpdate, absorb
-from botorch_sparse.posteriors.threads import for_each, sum_over
+from botorch_sparse.threads import for_each, sum_over
 
 # Points above which the joint covariance stays a lazy operator.
 LARGE_Q = 256

@@ -46,7 +46,7 @@ from torch import Tensor
 
 from botorch_sparse.kernels import prior_variance
 from botorch_sparse.posteriors.features import NystromFeatures, solve_triangular
-from botorch_sparse.posteriors.threads import num_groups, row_chunks, sum_over
+from botorch_sparse.threads import num_groups, row_chunks, sum_over
 
 
 def differentiable_tensors(kernel: Kernel, S: Tensor) -> list[Tensor]:

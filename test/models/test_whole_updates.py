@@ -18,7 +18,7 @@ from strategy_table import equal
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP, SubsetSingleTaskGP
-from botorch_sparse.posteriors.threads import one_thread
+from botorch_sparse.threads import one_thread
 
 OPTIONS = {"options": {"maxiter": 3}}
 

@@ -36,7 +36,7 @@ from botorch_sparse.pools.path_maximizers import path_maximizers
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows
 from botorch_sparse.pools.table_batch import LocalSums
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.posteriors.threads import for_each
+from botorch_sparse.threads import for_each
 
 TOLERANCE = {
     torch.float64: {"rtol": 1e-9, "atol": 1e-9},

@@ -42,7 +42,7 @@ from botorch_sparse.models.inducing_points import InducingPoints
 from botorch_sparse.models.summary import LikelihoodGap
 from botorch_sparse.models.training_data import raw_inputs, same_tensor
 from botorch_sparse.posteriors import RepeatedRows
-from botorch_sparse.posteriors.threads import one_thread
+from botorch_sparse.threads import one_thread
 
 # Change of the objective (per observation) under newly drawn inducing points that makes
 # another round worth its cost, by default. On california_housing (n = 16512, 256

@@ -20,7 +20,7 @@ import torch
 from botorch.exceptions import InputDataError
 from botorch.settings import validate_input_scaling
 
-from botorch_sparse.posteriors.threads import CopyableLock, one_thread
+from botorch_sparse.threads import CopyableLock, one_thread
 
 S = TypeVar("S")  # a strategy, whose module imports this one
 P = ParamSpec("P")

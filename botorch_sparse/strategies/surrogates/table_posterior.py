@@ -29,7 +29,6 @@ from botorch_sparse.posteriors.constant_mean import (
     condition_with_constant_mean,
     posterior_of_chosen,
 )
-from botorch_sparse.posteriors.threads import one_thread
 from botorch_sparse.strategies.data.domain import TableDomain, draw_seed
 from botorch_sparse.strategies.data.run_record import (
     Evaluations,
@@ -43,6 +42,7 @@ from botorch_sparse.strategies.surrogates.surrogate import (
     DomainPosterior,
     JointOutcomes,
 )
+from botorch_sparse.threads import one_thread
 
 # Entries of the kernel between inducing points and data that are held at once.
 LARGEST_MATRIX = 2**24

@@ -17,6 +17,7 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor
 from torch_threads import threads_set
 
+from botorch_sparse import threads
 from botorch_sparse.inducing.certificate import ScaledResidual
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.posteriors import (
@@ -24,11 +25,10 @@ from botorch_sparse.posteriors import (
     NystromPosterior,
     factorization,
     factorize_inducing_covariance,
-    threads,
 )
 from botorch_sparse.posteriors.objective import low_rank_objective
-from botorch_sparse.posteriors.threads import for_each, one_thread, row_chunks, sum_over
 from botorch_sparse.strategies import BBKB
+from botorch_sparse.threads import for_each, one_thread, row_chunks, sum_over
 
 LARGE = 10 * threads.WORTH_A_THREAD
 

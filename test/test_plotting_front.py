@@ -123,7 +123,7 @@ def test_axes_that_are_given() -> None:
 def test_what_has_no_front_to_draw() -> None:
     """One objective, or four, are refused; nothing feasible is drawn as it is."""
     one = history_of([[1.0, 2.0]], [YIELD, DUST], [0])
-    with pytest.raises(UnsupportedError, match=r"of 1 objectives.*plot_simple_regret"):
+    with pytest.raises(UnsupportedError, match=r"of 1 objectives.*plot_best_so_far"):
         plot_pareto(one)
     with pytest.raises(UnsupportedError, match="of 4 objectives"):
         names = [Objective(name) for name in "abcd"]

@@ -235,7 +235,8 @@ def trust_region_generation_strategy(
     See `botorch_sparse.strategies.TrustRegionBBKB`. Take it for ten or more parameters
     and hundreds to thousands of trials, where the best value counts. Range, integer and
     choice parameters, log scales, parameter constraints, several objectives and outcome
-    constraints are as with Ax's strategies.
+    constraints are as with Ax's strategies. An objective that combines metrics has to
+    be a metric of its own.
 
     Regions are kept in the metadata of the arms: they survive saving and loading in
     JSON and SQL. Workers may ask while others evaluate: pending trials count for

@@ -568,7 +568,8 @@ class SparseGP(ExactGP):
 
     def _with_all_points(self) -> Self:
         """An exact model after conditioning: it stays exact."""
-        self._state = SparseState(InducingSet.of_all(raw_inputs(self)))
+        # Without a graph, which a copy for another conditioning may not have.
+        self._state = SparseState(InducingSet.of_all(raw_inputs(self).detach()))
         if self._extend_outlier_noise():
             # GPyTorch computes the mean's cache anew, from the prior of all inputs.
             known = self.prediction_strategy

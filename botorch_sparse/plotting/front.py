@@ -44,7 +44,7 @@ def plot_pareto(history: History, ax: Axes | None = None) -> Figure:
     if len(columns) not in (2, 3):
         raise UnsupportedError(
             f"Got a history of {len(columns)} objectives; need two or three. Take "
-            "plot_simple_regret for one, and plot_hypervolume for more."
+            "plot_best_so_far for one, and plot_hypervolume for more."
         )
     axes = _axes_of(len(columns), ax)
     _draw_points(axes, history, columns)

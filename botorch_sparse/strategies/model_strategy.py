@@ -290,9 +290,11 @@ class ModelStrategy(Strategy, Generic[S]):
         excluded = self.excluded_points
         limit = self.domain.num_selectable(most, excluded, unique=self.unique)
         if limit == 0:
+            why = "have failed" + ", are evaluated or pending" * self.unique
+            if self.costs is not None and self.costs.beyond(self._paid()):
+                why += f", or cost more than what is left of {self.costs.budget}"
             raise UnsupportedError(
-                f"None of {self.domain.num_rows} candidates is left: all have "
-                "failed" + ", are evaluated or pending." * self.unique
+                f"None of {self.domain.num_rows} candidates is left: all {why}."
             )
         if (missing := self._num_initial_missing()) > 0:
             chosen = self._initial_points(min(missing, limit))

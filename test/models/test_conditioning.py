@@ -11,6 +11,7 @@ import torch
 from botorch import settings
 from botorch.exceptions import InputDataError
 from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize
 from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from sparse_model_cases import (
@@ -233,6 +234,26 @@ def test_gradients_reach_the_fantasy_points(double):
 
     inputs = tuple(t.requires_grad_() for t in (X, Y, X2))
     assert torch.autograd.gradcheck(moments, inputs)
+
+
+@pytest.mark.parametrize("transform", [None, "normalize"])
+def test_an_exact_model_is_conditioned_twice_with_gradients(transform, double):
+    """As the exact GP, whose look-ahead does that."""
+    X, Y, _ = random_data((), 1, n=9, **double)
+    test_X, x = random_data((), 1, n=3, seed=9, **double)[0], X[:1] + 0.05
+    moments = []
+    for kind in (SingleTaskGP, SparseSingleTaskGP):
+        scale = Normalize(X.shape[-1]) if transform else None
+        model = kind(X, Y, input_transform=scale).eval()
+        new = x.clone().requires_grad_()
+        for shift in (0.0, 0.1, 0.2):
+            model.posterior(test_X)
+            model = model.condition_on_observations(new + shift, Y[:1] + shift)
+        mean = model.posterior(test_X).mean
+        (gradient,) = torch.autograd.grad(mean.sum(), new)
+        moments.append((mean.detach(), gradient))
+    assert moments[0][1].abs().max() > 0.1
+    torch.testing.assert_close(*moments)
 
 
 def test_hyperparameters_get_gradients_when_asked(double):

@@ -97,8 +97,19 @@ def test_a_budget_is_kept_and_ends_the_run() -> None:
     unseen = COST[~torch.isin(torch.arange(NUM), torch.tensor(rows))]
     assert 0 <= left < float(unseen.min())
     assert exponents == sorted(exponents, reverse=True) and len(exponents) > 3
-    with pytest.raises(UnsupportedError, match="candidates is left"):
+    with pytest.raises(UnsupportedError, match="cost more than what is left of 60"):
         strategy.ask()
+
+
+@pytest.mark.parametrize("batch_size", [1, 30])
+@pytest.mark.parametrize("dtype", [torch.double, torch.float32])
+def test_a_budget_pays_to_the_last_cent(batch_size: int, dtype: torch.dtype) -> None:
+    """0.3 - 0.1 - 0.1 is less than 0.1 in binary."""
+    cost = torch.full((NUM,), 0.1, dtype=dtype)
+    options: dict[str, Any] = {"batch_size": batch_size, "seed": 0}
+    strategy = ThompsonSampling(X, cost=cost, budget=0.3, **options)
+    assert len(strategy.run(objective, NUM, progress=False)) == 3
+    assert strategy.is_finished
 
 
 def test_what_fails_or_is_withdrawn_costs_nothing() -> None:
@@ -162,6 +173,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"cost": torch.full((NUM,), torch.nan)}, "cost nan of row 0"),
     ({"budget": 3.0}, "budget=3.0 without cost"),
     ({"cost": COST, "budget": 0.0}, "budget"),
+    ({"cost": COST, "budget": 0.9}, "need a budget that pays for one"),
     ({"cost": "price"}, "cost"),
 ]
 

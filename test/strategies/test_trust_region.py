@@ -324,13 +324,16 @@ def test_half_of_a_batch_is_maximized_in_small_regions(
     mean = made.predict(X)[0]
     deviation = (scale * values - mean).abs().mean(-1)
     assert deviation[0] < 0.05 * deviation[5:].mean()
+    chosen = list[int]()  # each path's best candidate of those that are left
+    for value in values:
+        left = value.index_fill(0, torch.tensor(chosen, dtype=torch.long), -torch.inf)
+        chosen.append(int(left.argmax()))
     assert len(found) == 2 and len(batch) == 10
     assert sum(len(starts) for starts, _ in found) == 5
     for starts, ends in found:
         assert any(tuple(end.tolist()) in batch for end in ends)
-        # Of the five paths near to the mean, those whose best candidates these are.
-        behind = values[:5].amax(-1, keepdim=True) - paths(starts)[:5]
-        own = paths.subset(behind.argmin(0))
+        rows = [int((X == start).all(-1).nonzero()) for start in starts]
+        own = paths.subset(torch.tensor([chosen.index(row) for row in rows]))
         before, after = own.at_own_points(starts), own.at_own_points(ends)
         assert (after > before).all()
         if len(ends) > 1:
@@ -562,6 +565,11 @@ def test_the_part_around_some_points() -> None:
     small = replace(region, length=1e-6)
     assert small.turned().length == pytest.approx(0.025 * width)
     assert part_around(box, X[:1].repeat(3, 1)) is None
+    single, far = Box(BOUNDS.float()), Box(BOUNDS + 1e9)
+    ends = torch.tensor([[0.3, 0.3], [0.3, 0.301]], dtype=F64)
+    assert part_around(Box(BOUNDS), ends) is not None
+    assert part_around(single, ends) is None  # it would end between two numbers
+    assert part_around(far, ends + 1e9) is None
     low, high = part_around(box, bounds)  # cut off at the domain's ends
     assert min(low) >= 0.0 and max(high) <= 1.0
 

@@ -16,7 +16,7 @@ from strategy_table import INFERRED, TABLE, make_candidates, make_kernel, object
 from torch import Tensor
 
 from botorch_sparse.models.refit_schedule import RefitSchedule
-from botorch_sparse.strategies import BBKB, GPUCB
+from botorch_sparse.strategies import BBKB, GPUCB, ThompsonSampling
 
 TOTAL = 60
 GIVEN = ["bbkb-global-local", "bkb", "gpucb", "gpbucb-sum", "thompson"]
@@ -243,3 +243,19 @@ def test_noise_that_is_fitted_is_not_announced() -> None:
         TABLE["bbkb-global"](refit=later, num_initial=1),
     ):
         assert noise_announced(strategy, 0.5, 45) == []
+
+
+@pytest.mark.parametrize("change", [(1e6, 1e-6), (0.0, 1e-140), (0.0, 1e100)])
+def test_deviations_are_in_units_of_the_values(change: tuple[float, float]) -> None:
+    """Where values differ by more than rounding, and else they are not known."""
+    offset, scale = change
+    X = torch.linspace(0, 1, 40, dtype=torch.double).unsqueeze(-1)
+    found = []
+    for c, s in ((0.0, 1.0), (offset, scale), (1e6, 1e-9), (0.0, 1e-151)):
+        strategy = ThompsonSampling(X, seed=0)
+        strategy.tell(X[::5], c + s * (6 * X[::5, 0]).sin())
+        mean, sd = strategy.predict(X[:3])
+        assert torch.allclose(mean, torch.full_like(mean, c), atol=3 * s)
+        found.append(sd / s)
+    assert torch.allclose(found[1], found[0], rtol=0.1)
+    assert found[2].isnan().all() and found[3].isnan().all()

@@ -350,7 +350,7 @@ def read_numbers(candidates: Any, rows: slice | None = None) -> Rows:
     if X.dtype not in DTYPES:
         raise InputDataError(
             f"Got candidates of dtype {X.dtype}; need float32 or float64, or uint8 "
-            "for counts up to 255."
+            "for counts up to 255. Try X.double(), or np.load(path) in place of a file."
         )
     _check_finite(X, 0 if rows is None else rows.start or 0)
     return X

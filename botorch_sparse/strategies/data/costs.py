@@ -27,6 +27,9 @@ from torch import Tensor
 from botorch_sparse.argument_checks import as_numbers, check_number
 from botorch_sparse.strategies.data.domain import rows_checksum
 
+# By how much costs may exceed a budget, as a part of it: they may be of float32.
+SLACK = 1e-6
+
 
 @dataclass(frozen=True, eq=False)
 class Costs:
@@ -46,7 +49,8 @@ class Costs:
 
         Raises:
             InputDataError: If there are not as many costs as rows, or one is not a
-                positive number; if the budget is none, or comes without costs.
+                positive number; if the budget is none, pays for no row, or comes
+                without costs.
         """
         if cost is None:
             if budget is None:
@@ -67,7 +71,13 @@ class Costs:
         if budget is None:
             return cls(values)
         check_number("budget", budget, "(0, inf)")
-        return cls(values, float(budget))
+        costs, least = cls(values, float(budget)), float(values.min())
+        if least > costs._most(costs.budget):
+            raise InputDataError(
+                f"Got budget={budget}, and a cost of {least} of the cheapest "
+                "candidate; need a budget that pays for one, in the same unit."
+            )
+        return costs
 
     def spent(self, points: Tensor) -> float:
         """What evaluations of some points cost; points beside the table are free."""
@@ -88,7 +98,8 @@ class Costs:
         """The rows that cost more than what is left, ascending."""
         if self.budget == math.inf:
             return []
-        rows: list[int] = (self.cost > self.left(points)).nonzero().squeeze(-1).tolist()
+        most = self._most(self.left(points))
+        rows: list[int] = (self.cost > most).nonzero().squeeze(-1).tolist()
         return rows
 
     def affordable(self, rows: Sequence[int], points: Tensor) -> list[int]:
@@ -96,10 +107,14 @@ class Costs:
         left, chosen = self.left(points), list[int]()
         for row in rows:
             cost = float(self.cost[row])
-            if cost <= left:
+            if cost <= self._most(left):
                 chosen.append(row)
                 left -= cost
         return chosen
+
+    def _most(self, left: float) -> float:
+        """What an evaluation may cost where so much is left."""
+        return left + SLACK * self.budget
 
     def config(self) -> dict[str, Any]:
         """Plain values for a state to agree on."""

@@ -70,7 +70,7 @@ FEWEST_FITTED = 3
 MIN_NOISE = 1e-12
 # A standard deviation of feedback below this share of the largest value may be
 # rounding, and below the other the squares underflow.
-LEAST_SPREAD, SMALLEST_SPREAD = 1e-12, 1e-150
+LEAST_SPREAD, SMALLEST_SPREAD = 1e-14, 1e-150
 
 
 class PriorSource:
@@ -296,7 +296,8 @@ class PriorSource:
     def deviation(self, sd: Tensor, values: Tensor) -> Tensor:
         """Standard deviations; NaN while nothing says their unit.
 
-        That is where the kernel is inferred, and no two values differ yet.
+        That is where the kernel is inferred, and no two values differ yet but for
+        rounding.
         """
         is_known = not self.is_inferred or is_spread(values)
         return sd if is_known else torch.full_like(sd, torch.nan)
@@ -478,8 +479,13 @@ class PriorSource:
 
 
 def is_spread(values: Tensor) -> bool:
-    """Whether two values differ."""
-    return len(values) > 0 and bool(values.min() < values.max())
+    """Whether values differ by more than rounding."""
+    return len(values) > 1 and bool(values.double().std() >= least_deviation(values))
+
+
+def least_deviation(values: Tensor) -> float:
+    """The least standard deviation that is more than rounding."""
+    return max(LEAST_SPREAD * float(values.abs().max()), SMALLEST_SPREAD)
 
 
 def inferred_likelihood(
@@ -570,8 +576,7 @@ def standardize(Y: Tensor) -> Standardize:
 
     A spread that may be rounding of the values is left as it is.
     """
-    largest = float(Y.abs().max())
-    return Standardize(m=1, min_stdv=max(LEAST_SPREAD * largest, SMALLEST_SPREAD))
+    return Standardize(m=1, min_stdv=least_deviation(Y))
 
 
 def of_standardized(model: SingleTaskGP) -> SingleTaskGP:

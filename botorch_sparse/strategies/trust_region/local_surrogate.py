@@ -25,6 +25,7 @@ from botorch_sparse.strategies.data.run_record import (
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings, Prior
 from botorch_sparse.strategies.surrogates.prior_fitting import (
     PriorSource,
+    is_spread,
     matern_kernel,
 )
 from botorch_sparse.strategies.trust_region.axes import (
@@ -240,7 +241,7 @@ class LocalSurrogate:
             return prior
         begins = self.runs.have_begun(one, prior.last_fit or 0)
         values = self.values(one.record, len(one.record), one.column)
-        if len(values) < 3 or not bool(values.Y.min() < values.Y.max()):
+        if len(values) < 3 or not is_spread(values.Y):
             return prior
         if begins and len(self.regions) == 1:
             prior = replace(prior, hyperparameters=None)

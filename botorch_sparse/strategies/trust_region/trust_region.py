@@ -24,8 +24,9 @@ MARGIN, MARGIN_OF_ALL, BEST = 1e-3, 1e-5, 100
 # The least length of a region that has just been turned: a small one, below
 # `SMALL_LENGTH` of `local_surrogate.py`, since others have no axes.
 TURNED_LENGTH = INITIAL_LENGTH / 32
-# Ends of runs that are nearer to each other are one, in sides of the box.
-NEAREST_ENDS = 0.5**20
+# Ends of runs that are nearer to each other are one, in sides of the box, and in units
+# of the last digit of coordinates: a region that ends has some of these on a side.
+NEAREST_ENDS, NEAREST_DIGITS = 0.5**20, 2.0**16
 # Coordinates that a candidate changes, in the mean [Eriksson2019]_; and those that
 # half of them change at most, to leave a middle that is best in most coordinates.
 NUM_CHANGED, FEW_CHANGED = 20, 4
@@ -104,7 +105,8 @@ def part_around(box: Box, X: Tensor) -> Part | None:
     r"""The part of the domain around some points.
 
     Within a standard deviation of their mean in each feature, at least a quarter of
-    what it is in all of them together. None where they are equal but for rounding.
+    what it is in all of them together. None where they are equal but for rounding, or
+    where a region of that size would end between two numbers of the box's dtype.
 
     Args:
         box: The domain.
@@ -114,7 +116,9 @@ def part_around(box: Box, X: Tensor) -> Part | None:
     X = (X.double() - low) / (high - low)
     deviation = X.std(0, correction=0)
     typical = float(deviation.square().mean().sqrt())
-    if not typical > NEAREST_ENDS:
+    digit = torch.finfo(box.bounds.dtype).eps * box.bounds.abs().amax(0).double()
+    least = max(NEAREST_ENDS, NEAREST_DIGITS * float((digit / (high - low)).max()))
+    if not typical > least:
         return None
     reach = deviation.clamp_min(typical / 4)
     lower, upper = (X.mean(0) - reach).clamp(0, 1), (X.mean(0) + reach).clamp(0, 1)

@@ -49,8 +49,7 @@ class Costs:
 
         Raises:
             InputDataError: If there are not as many costs as rows, or one is not a
-                positive number; if the budget is none, pays for no row, or comes
-                without costs.
+                positive number; if the budget is none, or comes without costs.
         """
         if cost is None:
             if budget is None:
@@ -71,13 +70,7 @@ class Costs:
         if budget is None:
             return cls(values)
         check_number("budget", budget, "(0, inf)")
-        costs, least = cls(values, float(budget)), float(values.min())
-        if least > costs._most(costs.budget):
-            raise InputDataError(
-                f"Got budget={budget}, and a cost of {least} of the cheapest "
-                "candidate; need a budget that pays for one, in the same unit."
-            )
-        return costs
+        return cls(values, float(budget))
 
     def spent(self, points: Tensor) -> float:
         """What evaluations of some points cost; points beside the table are free."""

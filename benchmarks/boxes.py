@@ -50,7 +50,8 @@ def execute(
     """One run: the best values so far and seconds, at some numbers of evaluations."""
     f = PROBLEMS[problem].make(seed)
     for needed in {problem, method} & NEEDS.keys():
-        import_module(NEEDS[needed])  # before the clock starts
+        import_module(NEEDS[needed])  # before the clock starts, as below
+    torch.broadcast_shapes((1,), (1,))  # imports sympy when it is first called
     run = Run(f, f.bounds, total, seed, limit)
     METHODS[method](run)
     num = min(total, len(run.values))

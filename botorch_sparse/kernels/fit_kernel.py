@@ -103,8 +103,7 @@ class RBFInClosedForm(RBFKernel):
         """The kernel matrix, or its diagonal."""
         if diag or params.get("last_dim_is_batch"):
             return super().forward(x1, x2, diag=diag, **params)
-        ell = self.lengthscale
-        return stationary_covariance(x1 / ell, x2 / ell, RBF)
+        return stationary_covariance(x1, x2, self.lengthscale, RBF)
 
 
 class MaternInClosedForm(MaternKernel):
@@ -117,8 +116,7 @@ class MaternInClosedForm(MaternKernel):
         profile = MATERN.get(self.nu)
         if diag or profile is None or params.get("last_dim_is_batch"):
             return super().forward(x1, x2, diag=diag, **params)
-        ell = self.lengthscale
-        return stationary_covariance(x1 / ell, x2 / ell, profile)
+        return stationary_covariance(x1, x2, self.lengthscale, profile)
 
 
 # What stands for a kernel in a fit, by its type.

@@ -14,7 +14,7 @@ that no cache holds. Here rows that one holds go through all steps, and of these
 
 from collections.abc import Callable, Sequence
 from math import sqrt
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -30,57 +30,97 @@ from botorch_sparse.threads import (
 # Entries of the rows that are done at once: with their intermediate results a cache
 # holds them.
 ENTRIES = 2**16
+# Rows that are done at once at least: each chunk has sums of its own over all columns.
+FEWEST_ROWS = 64
 
 
 class Profile(NamedTuple):
     """A covariance by squared distances, up to scale."""
 
-    # From squared distances, which it may overwrite, to their covariance and a multiple
-    # of its derivative.
+    value: Callable[[Tensor], Tensor]  # in the place of squared distances
+    # The same, and a multiple of its derivative.
     value_and_slope: Callable[[Tensor], tuple[Tensor, Tensor]]
     factor: float  # that makes the derivative of the multiple
 
 
-def _rbf(D: Tensor) -> tuple[Tensor, Tensor]:
-    K = D.mul_(-0.5).exp_()
+def _rbf(D: Tensor) -> Tensor:
+    return D.mul_(-0.5).exp_()
+
+
+def _rbf_and_slope(D: Tensor) -> tuple[Tensor, Tensor]:
+    K = _rbf(D)
     return K, K
 
 
-def _matern32(D: Tensor) -> tuple[Tensor, Tensor]:
+def _matern32(D: Tensor) -> Tensor:
+    return _matern32_and_slope(D)[0]
+
+
+def _matern32_and_slope(D: Tensor) -> tuple[Tensor, Tensor]:
     a = D.mul_(3.0).sqrt_()
-    e = torch.exp(-a)
+    e = a.neg().exp_()
     return a.add_(1.0).mul_(e), e
 
 
-def _matern52(D: Tensor) -> tuple[Tensor, Tensor]:
+def _matern52(D: Tensor) -> Tensor:
     a = D.mul_(5.0).sqrt_()
-    e = torch.exp(-a)
+    e = a.neg().exp_()
+    return a.addcmul_(a, a, value=1 / 3).add_(1.0).mul_(e)
+
+
+def _matern52_and_slope(D: Tensor) -> tuple[Tensor, Tensor]:
+    a = D.mul_(5.0).sqrt_()
+    e = a.neg().exp_()
     slope = (a + 1.0).mul_(e)
     return a.square_().mul_(e).div_(3.0).add_(slope), slope
 
 
-RBF = Profile(_rbf, -1 / 2)
+RBF = Profile(_rbf, _rbf_and_slope, -1 / 2)
 # By the smoothness of a Matern kernel.
-MATERN = {1.5: Profile(_matern32, -3 / 2), 2.5: Profile(_matern52, -5 / 6)}
+MATERN = {
+    1.5: Profile(_matern32, _matern32_and_slope, -3 / 2),
+    2.5: Profile(_matern52, _matern52_and_slope, -5 / 6),
+}
 
 
-def stationary_covariance(Z: Tensor, Z2: Tensor, profile: Profile) -> Tensor:
-    """The covariance of scaled points, `batch_shape x n x n2`, with its gradient.
+def stationary_covariance(
+    X: Tensor, X2: Tensor, lengthscale: Tensor, profile: Profile
+) -> Tensor:
+    """The covariance of points, `batch_shape x n x n2`, with its gradient.
 
     Args:
-        Z: `batch_shape x n x d` points, divided by their lengthscales.
-        Z2: `batch_shape x n2 x d` points.
+        X: `batch_shape x n x d` points.
+        X2: `batch_shape x n2 x d` points.
+        lengthscale: `batch_shape x 1 x d` lengthscales, or one for all features.
         profile: The kernel.
 
     Returns:
         The matrix; O(n n2 d) time, and O(n n2) memory for two of them.
     """
+    # Of which no distance depends; an offset would cost digits of each gradient.
+    middle = X.detach().mean(-2, keepdim=True)
+    Z = (X - middle) / lengthscale
+    Z2 = Z if X2 is X else (X2 - middle) / lengthscale
     # torch.broadcast_shapes imports sympy when it is first called, for 0.3 s.
     shape = np.broadcast_shapes(Z.shape[:-2], Z2.shape[:-2])
-    middle = Z.detach().mean(-2, keepdim=True)  # of which no distance depends
-    parts = ((X - middle).expand(*shape, *X.shape[-2:]) for X in (Z, Z2))
-    covariance: Tensor = _Covariance.apply(*parts, profile)
+    Z, Z2 = (each.expand(*shape, *each.shape[-2:]) for each in (Z, Z2))
+    if not torch.is_grad_enabled() or not (Z.requires_grad or Z2.requires_grad):
+        with torch.no_grad():
+            return _values(Z, Z2, profile)
+    covariance: Tensor = _Covariance.apply(Z, Z2, profile)
     return covariance
+
+
+def _values(Z: Tensor, Z2: Tensor, profile: Profile) -> Tensor:
+    """The matrix without gradients, in its own memory."""
+    K = Z.new_empty(*Z.shape[:-1], Z2.shape[-2])
+    distances = _SquaredDistances.of(Z, Z2)
+
+    def fill(rows: slice) -> None:
+        profile.value(distances.of_rows(rows, out=K[..., rows, :]))
+
+    for_each(_rows(K), KERNEL_ENTRY * K.numel(), lambda: fill)
+    return K
 
 
 class _Covariance(torch.autograd.Function):
@@ -88,15 +128,12 @@ class _Covariance(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, Z: Tensor, Z2: Tensor, profile: Profile) -> Tensor:
-        shape = *Z.shape[:-1], Z2.shape[-2]
-        K = Z.new_empty(shape)
+        K = Z.new_empty(*Z.shape[:-1], Z2.shape[-2])
         slope = K if profile is RBF else torch.empty_like(K)
-        is_square = torch.equal(Z, Z2)
+        distances = _SquaredDistances.of(Z, Z2)
 
         def fill(rows: slice) -> None:
-            D = _squared_distances(Z[..., rows, :], Z2)
-            if is_square:  # zero but for rounding
-                D[..., rows].diagonal(dim1=-2, dim2=-1).zero_()
+            D = distances.of_rows(rows)
             K[..., rows, :], derivative = profile.value_and_slope(D)
             if slope is not K:
                 slope[..., rows, :] = derivative
@@ -131,17 +168,34 @@ class _Covariance(torch.autograd.Function):
 
 def _rows(K: Tensor) -> list[slice]:
     """Rows of a matrix that are done at once; all of a small one, or on a device."""
-    n = K.shape[-2]
-    beside = max(1, K.numel() // max(1, n))
+    n = max(1, K.shape[-2])
+    beside = max(1, K.numel() // n)
     is_small = K.numel() <= 2 * ENTRIES or K.device.type != "cpu"
-    return row_chunks(n, n if is_small else max(1, ENTRIES // beside))
+    return row_chunks(n, n if is_small else max(FEWEST_ROWS, ENTRIES // beside))
 
 
-def _squared_distances(Z: Tensor, Z2: Tensor) -> Tensor:
-    squares = [X.square().sum(-1) for X in (Z, Z2)]
-    D = torch.matmul(Z, Z2.mT).mul_(-2.0)
-    D.add_(squares[0].unsqueeze(-1)).add_(squares[1].unsqueeze(-2))
-    return D.clamp_min_(0.0)
+class _SquaredDistances(NamedTuple):
+    """Squared distances as products: of `(-2 z, |z|^2, 1)` and `(z', 1, |z'|^2)`."""
+
+    left: Tensor  # `batch_shape x n x (d + 2)`
+    right: Tensor  # `batch_shape x (d + 2) x n2`
+    is_square: bool  # whether both are of the same points
+
+    @classmethod
+    def of(cls, Z: Tensor, Z2: Tensor) -> Self:
+        """Of all points."""
+        (a, b), is_square = (X.square().sum(-1, True) for X in (Z, Z2)), Z is Z2
+        left = torch.cat([-2.0 * Z, a, torch.ones_like(a)], dim=-1)
+        right = torch.cat([Z2, torch.ones_like(b), b], dim=-1).mT.contiguous()
+        return cls(left, right, is_square or torch.equal(Z, Z2))
+
+    def of_rows(self, rows: slice, out: Tensor | None = None) -> Tensor:
+        """Of some points to all others; zero of a point to itself, but for rounding."""
+        D = torch.matmul(self.left[..., rows, :], self.right, out=out)
+        D.clamp_min_(0.0)
+        if self.is_square:
+            D[..., rows].diagonal(dim1=-2, dim2=-1).zero_()
+        return D
 
 
 def _pull(W: Tensor, Z: Tensor, Z2: Tensor) -> tuple[Tensor, Tensor]:
@@ -152,7 +206,10 @@ def _pull(W: Tensor, Z: Tensor, Z2: Tensor) -> tuple[Tensor, Tensor]:
 
 def _slope(Z: Tensor, Z2: Tensor, profile: Profile) -> Tensor:
     """What `value_and_slope` has as the second one, by steps that torch follows."""
-    D = (Z.unsqueeze(-2) - Z2.unsqueeze(-3)).square().sum(-1)
+    squares = [each.square().sum(-1) for each in (Z, Z2)]
+    D = squares[0].unsqueeze(-1) + squares[1].unsqueeze(-2) - 2.0 * (Z @ Z2.mT)
+    if torch.equal(Z, Z2):  # zero but for rounding
+        D = D * (1.0 - torch.eye(D.shape[-1], dtype=D.dtype, device=D.device))
     if profile is RBF:
         return (-0.5 * D).exp()
     if profile is MATERN[1.5]:

@@ -13,7 +13,7 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 
-from botorch_sparse.kernels import dense_covariance, prior_variance
+from botorch_sparse.kernels import dense_covariance, prior_variance, stationary
 
 
 @pytest.mark.parametrize("batch_shape", [(), (3,)])
@@ -41,6 +41,33 @@ def test_sees_its_own_columns_alone(double):
 
 
 PAIR = torch.Size([2])
+
+
+@pytest.mark.parametrize("nu", [1.5, 2.5])
+@pytest.mark.parametrize("case", ["plain", "columns", "twice", "batch", "scales"])
+def test_matern_kernels_with_and_without_gradients(case, nu, device, monkeypatch):
+    """Rows a few at a time against the matrix that GPyTorch differentiates."""
+    monkeypatch.setattr(stationary, "ENTRIES", 8)
+    monkeypatch.setattr(stationary, "FEWEST_ROWS", 2)
+    plain, batch = MaternKernel(nu, ard_num_dims=2), {"batch_shape": PAIR}
+    kernel = {
+        "plain": plain,
+        "columns": ScaleKernel(MaternKernel(nu, active_dims=(2, 0), ard_num_dims=2)),
+        "twice": ScaleKernel(ScaleKernel(plain)),
+        "batch": ScaleKernel(MaternKernel(nu, ard_num_dims=2, **batch), **batch),
+        "scales": ScaleKernel(plain, **batch),
+    }[case].to(device, torch.float64)
+    for number, parameter in enumerate(kernel.parameters()):
+        values = torch.arange(1.0 + number, 1.0 + number + parameter.numel())
+        parameter.data = 0.4 * values.view(parameter.shape).to(parameter)
+    d, g = 3 if case == "columns" else 2, torch.Generator().manual_seed(0)
+    X = torch.rand(7, d, generator=g, dtype=torch.float64).to(device)
+    for X2 in (None, X[:3], X[3:] + 0.1, X[:0]):
+        expected = dense_covariance(kernel, X, X2)
+        assert expected.requires_grad
+        with torch.no_grad():
+            found = dense_covariance(kernel, X, X2)
+        torch.testing.assert_close(found, expected.detach(), rtol=1e-9, atol=1e-12)
 
 
 def one_hot(*batch_shape: int, **tkwargs: Any) -> torch.Tensor:

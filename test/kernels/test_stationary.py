@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from forbid_large import ForbidLarge
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
@@ -67,6 +68,7 @@ def both(kernel: Kernel, X: Tensor, X2: Tensor, dtype: torch.dtype) -> list[Any]
 def test_values_and_gradients(kind, entries, batch_shape, shapes, device, monkeypatch):
     """Of square and other matrices, however many rows are done at once."""
     monkeypatch.setattr(stationary, "ENTRIES", entries)
+    monkeypatch.setattr(stationary, "FEWEST_ROWS", 1)
     tkwargs = {"dtype": F64, "device": device}
     kernel, (shape, shape2) = made(kind, *batch_shape, **tkwargs), shapes
     X = points(*shape, **tkwargs) if shape[-2] > 1 else 20 + torch.rand(1, 3, **tkwargs)
@@ -84,11 +86,48 @@ def test_second_derivatives(kind, is_square, double):
     Z, Z2 = (torch.rand(4, 2, generator=g, dtype=F64) for _ in range(2))
 
     def covariance(Z: Tensor, Z2: Tensor) -> Tensor:
-        return stationary_covariance(Z, Z if is_square else Z2, PROFILES[kind])
+        ell = torch.tensor([0.7, 1.3], dtype=F64)
+        return stationary_covariance(Z, Z if is_square else Z2, ell, PROFILES[kind])
 
     inputs = Z.requires_grad_(), Z2.requires_grad_(not is_square)
     assert torch.autograd.gradcheck(covariance, inputs)
     assert torch.autograd.gradgradcheck(covariance, inputs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_size_of_second_derivatives(kind):
+    """Nothing of `n x n x d` is formed."""
+    n, d = 40, 50
+    Z = torch.rand(n, d, generator=torch.Generator().manual_seed(0), dtype=F64)
+    ell = torch.full((d,), 2.0, dtype=F64, requires_grad=True)
+    with ForbidLarge(2 * n * n):
+        K = stationary_covariance(Z, Z, ell, PROFILES[kind])
+        (first,) = torch.autograd.grad(K.square().sum(), ell, create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), ell)
+    assert bool((second != 0).all())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_offset_costs_no_digits(kind):
+    """Of gradients in the lengthscales, though points are a million from zero."""
+    g = torch.Generator().manual_seed(0)
+    X = torch.randint(0, 2**20, (20, 3), generator=g).double() / 2**20
+    found = []
+    for offset in (0.0, 2.0**20):
+        ell = torch.tensor([0.01, 1.0, 100.0], dtype=F64, requires_grad=True)
+        Y = X + offset
+        weights = torch.linspace(-1.0, 2.0, 400, dtype=F64).view(20, 20)
+        weights = weights + 1e6 * torch.eye(20, dtype=F64)
+        K = stationary_covariance(Y, Y, ell, PROFILES[kind])
+        found += torch.autograd.grad((weights * K).sum(), ell)
+    torch.testing.assert_close(*found, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_points(kind):
+    kernel, X = kernel_for_fit(made(kind, dtype=F64), F64), points(4, 3)
+    assert kernel(X[:0], X).to_dense().shape == (0, 4)
+    assert kernel(X, X[:0]).to_dense().shape == (4, 0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -118,7 +157,7 @@ def test_bits_do_not_depend_on_threads(monkeypatch):
     try:
         for number in (1, 3):
             torch.set_num_threads(number)
-            K = stationary_covariance(Z, Z, MATERN[2.5])
+            K = stationary_covariance(Z, Z, torch.ones(3, dtype=F64), MATERN[2.5])
             found.append([K, *torch.autograd.grad(K.square().sum(), Z)])
     finally:
         torch.set_num_threads(before)

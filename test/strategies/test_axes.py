@@ -11,6 +11,7 @@ import torch
 from gpytorch.kernels import MaternKernel
 from torch import Tensor
 
+from botorch_sparse.models import RefitSchedule
 from botorch_sparse.strategies import Constraint, Objective, TrustRegionBBKB
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
@@ -169,7 +170,11 @@ def separable(X: Tensor) -> Tensor:
 def small(
     f: Any = ridge, length: float = 1 / 32, bounds: Tensor = BOUNDS, **options: Any
 ) -> TrustRegionBBKB:
-    """With a small region in a valley, of which 40 points are known."""
+    """With a small region in a valley, of which 40 points are known.
+
+    It is fitted after each batch.
+    """
+    options = {"refit": RefitSchedule(every=5), **options}
     made = TrustRegionBBKB(bounds=bounds, batch_size=5, num_initial=5, **options)
     X = (0.9 + 0.3 * steps(40, DIM)).to(bounds)
     for index, value in options.get("fixed_features", {}).items():
@@ -399,9 +404,9 @@ def test_a_valley_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_turned_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    made = turned(small())
+    made, often = turned(small()), RefitSchedule(every=5)
     made.save(tmp_path / "run.pt")
-    other = TrustRegionBBKB(bounds=BOUNDS, batch_size=5, num_initial=5)
+    other = TrustRegionBBKB(bounds=BOUNDS, batch_size=5, num_initial=5, refit=often)
     other.resume(tmp_path / "run.pt")
     assert other.surrogate.axes is not None
     for strategy in (made, other):

@@ -114,6 +114,31 @@ def test_a_run_that_began_where_others_ended(monkeypatch, tmp_path):
     assert saved.regions == one.regions
 
 
+def test_ends_of_runs_outside_of_the_domain_make_no_part(monkeypatch):
+    """As of a domain that is narrower now."""
+    monkeypatch.setattr(trust_region, "SMALLEST_LENGTH", 0.3)
+    one, narrow = made({}), BOUNDS.clone()
+    while one.regions[0].run < 3:
+        batch = one.ask()
+        one.tell(batch, valley(batch.X))
+    record, of_trial = one.record, one.surrogate.runs.of_trial
+    narrow[1, 0] = 0.15  # where the peak is not
+    other = TrustRegionBBKB(bounds=narrow, batch_size=5, num_initial=5)
+    other.restore(
+        one.history.X,
+        record.outcomes.signed_rows(record.Y)[:, 0],
+        trials=record.trial.tolist(),
+        runs=of_trial[record.trial].tolist(),
+        num_learned=len(record),
+        note=json.loads(json.dumps(one.note())),
+    )
+    while other.regions[0].run < 5:
+        batch = other.ask()
+        assert bool(other.box.is_feasible(batch.X).all())
+        other.tell(batch, valley(batch.X))
+        assert 0 < other.regions[0].width <= 1
+
+
 def test_results_that_came_after_the_note():
     """They are learned as one round, after the others."""
     one, other = made({}), made({})

@@ -207,8 +207,8 @@ def test_local_maxima_are_the_peaks() -> None:
     found = maximize_in_region(f, X, Box(UNIT), center, sides)
     assert (f(found) > f(X)).all()
     assert 0.2 < float((peaks == expected).double().mean()) < 0.9
-    # Forty steps for 180 coordinates: near, and nothing is left of the first gap.
-    assert (found - expected).abs().max() < 0.01
+    # Twenty steps for 180 coordinates: near, and little is left of the first gap.
+    assert (found - expected).abs().max() < 0.02
     assert (X - expected).abs().max() > 0.1
 
 
@@ -392,7 +392,7 @@ def test_they_come_nearer_to_a_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(local_surrogate, "maximize_in_region", lambda f, X, *_: X)
         greedy = left(near([0.4], 1 / 256))
-    assert both > 0.7 * max(maximized, greedy)
+    assert both > 0.9 * max(maximized, greedy)
 
 
 def told(made: TrustRegionBBKB, num: int, seed: int = 0) -> Tensor:
@@ -487,7 +487,7 @@ def test_what_a_fit_and_a_posterior_look_at(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(made.surrogate.source, "fitted", spy)
     monkeypatch.setattr(local_surrogate, "local_posterior", count)
     told(made, 20)
-    made.run(objective, 26, progress=False)
+    made.run(objective, 32, progress=False)  # in batches of three
     assert fits == [(8, 100), (8, 30), (8, 30)]
     assert set(conditioned) == {10} and made.history.num_inducing.max() == 6
 
@@ -608,6 +608,28 @@ def test_every_second_run_begins_where_others_ended(
                 best[run] = (float(value), x)
         made.tell(batch, values)
     assert {2, 4, 6, 8} <= begun.keys()
+
+
+def test_runs_that_go_on_have_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two regions one begins around the ends of runs that are over."""
+    monkeypatch.setattr(trust_region, "SMALLEST_LENGTH", 0.3)
+    made = REGIONS["regions"](covar_module=make_kernel(), lam=1e-4, num_regions=2)
+    best, num_parts = dict[int, tuple[float, Tensor]](), 0
+    while num_parts < 3:
+        batch, before = made.ask(), made.regions
+        values = objective(batch.X)
+        for run, x, value in zip(made.runs_of(batch), batch.X, values, strict=True):
+            if run not in best or value > best[run][0]:
+                best[run] = (float(value), x)
+        made.tell(batch, values)
+        for old, new in zip(before, made.regions, strict=True):
+            if new.run == old.run or new.part is None:
+                continue
+            over = best.keys() - ({each.run for each in before} - {old.run})
+            over = [best[run] for run in sorted(over)]
+            lower, upper = part_around(Box(BOUNDS), better_ends(over))
+            assert new.part == (pytest.approx(lower), pytest.approx(upper))
+            num_parts += 1
 
 
 def test_other_domains_have_no_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -353,22 +353,19 @@ class PriorSource:
         many times. A fit ends where steps gain little: the next one begins there.
         """
         from botorch_sparse.models.fit.candidate_fits import in_few_steps
-        from botorch_sparse.models.fit.log_parameters import (
-            fit_gpytorch_mll_in_logarithms,
-        )
 
         chosen = torch.randperm(len(data), generator=generator)[:FIT_SIZE].sort().values
         is_chosen = torch.isin(record.point, data.point[chosen])
         evaluations = is_chosen.nonzero().squeeze(-1)
         S = self._model_rows(data.X[chosen.to(data.X.device)])
         model = self.build(record, evaluations, S, start)
-        options = in_few_steps({})
+        options: dict[str, Any] = {}
         if max_steps is not None:
             options = {
-                "optimizer": fit_gpytorch_mll_in_logarithms,
                 "optimizer_kwargs": {"options": {"maxiter": max_steps}},
                 "warning_handler": is_harmless,
             }
+        options = in_few_steps(options)
         fit_or_keep(model, f"{len(evaluations)} evaluations", **options)
         return model
 

@@ -171,19 +171,31 @@ class Regions:
             return Region(run, start, center=region.center)
         if box is not None and run % 2 == 0:
             going = {each.run for each in self.regions} - {region.run}
-            ends = self._ends({*range(run)} - going, record)
+            ends = self._ends({*range(run)} - going, record, box)
             part = part_around(box, record.points(ends)) if len(ends) > 1 else None
             if part is not None:
                 return Region.begun_in(part, run, start)
         return Region(run, start)
 
-    def _ends(self, runs: Iterable[int], record: RunRecord) -> Tensor:
-        """Numbers of the best points of those runs that ended best. O(n) for a run."""
+    def _ends(self, runs: Iterable[int], record: RunRecord, box: Box) -> Tensor:
+        """Numbers of the best points of those runs that ended best. O(n) for a run.
+
+        By what was observed, and inside of the domain.
+        """
+
+        def judge(point: Tensor, Y: Tensor) -> Tensor:
+            is_inside = box.is_feasible(record.points(point)).cpu()
+            return Y.where(is_inside.unsqueeze(-1), torch.nan)
+
+        def seen(is_known: Tensor) -> Standing:
+            return Standing.of(record, len(record), judge, is_known)
+
         run_of = torch.full_like(record.trial, -1)
         run_of[record.trial >= 0] = self.of_trial[record.trial[record.trial >= 0]]
-        best = [_seen(record, run_of == run).center(()) for run in runs]
+        known = {*run_of.tolist()}.intersection(runs)
+        best = [seen(run_of == run).center(()) for run in sorted(known)]
         numbers = torch.tensor([point for point in best if point is not None])
-        ends = _seen(record, torch.isin(record.point, numbers.long()))
+        ends = seen(torch.isin(record.point, numbers.long()))
         order = ends.scores.argsort(descending=True, stable=True)
         order = order[ends.scores[order] > -torch.inf]
         return ends.point[order[: max(FEWEST_ENDS, (len(order) + 1) // 2)]]
@@ -343,11 +355,6 @@ class Standing:
         Y = self.Y[is_there]
         best = scalarized(self.preference, Y[feasible_front(self.record.outcomes, Y)])
         return float(best.amax(-1).mean())
-
-
-def _seen(record: RunRecord, is_known: Tensor) -> Standing:
-    """Some reports, judged by what was observed."""
-    return Standing.of(record, len(record), lambda point, Y: Y, is_known)
 
 
 def shares(record: RunRecord) -> bool:

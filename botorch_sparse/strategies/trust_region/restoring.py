@@ -127,6 +127,8 @@ def check_note(note: RegionNote, dim: int, num_outcomes: int) -> None:
         num, dims = len(note["priors"]), {len(c) for c in centers if c is not None}
         if (axes := note.get("axes")) is not None:
             dims |= {len(axes), *map(len, axes)}
+        parts = [region.get("part") or () for region in note["regions"]]
+        dims |= {len(ends) for part in parts for ends in part}
     except (KeyError, TypeError) as error:
         got = f"note={short_repr(note)} without regions or priors"
         raise InputDataError(f"Got {got}; {need}") from error

@@ -35,8 +35,8 @@ NUM_CHANGED, FEW_CHANGED = 20, 4
 SLACK = 1e-8
 # Sweeps over the inequalities; what they leave is pulled to the middle.
 SWEEPS = 3
-# Iterations of a local maximization at most, and evaluations after which it ends.
-LOCAL_STEPS, LOCAL_EVALUATIONS = 30, 40
+# Evaluations after which a local maximization ends.
+LOCAL_EVALUATIONS = 20
 
 
 # Lower and upper ends of a part of the domain in each feature, in sides of the box.
@@ -285,7 +285,7 @@ def maximize_in_region(
         sides: `d` sides of the region, as parts of the box's sides.
 
     Returns:
-        `k x d` points in the dtype of the bounds, none of them worse. Cost: some 40
+        `k x d` points in the dtype of the bounds, none of them worse. Cost: some 20
         values and gradients of `f`.
     """
     from scipy.optimize import minimize  # takes time, and a table has no regions
@@ -312,7 +312,6 @@ def maximize_in_region(
 
     first = ((start + c - lower) / (upper - lower)).clamp(0.0, 1.0)
     options: dict[str, Any] = {
-        "maxiter": LOCAL_STEPS,
         "maxfun": LOCAL_EVALUATIONS,
         "ftol": 0.0,
         "gtol": 0.0,

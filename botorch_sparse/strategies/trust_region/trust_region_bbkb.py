@@ -161,8 +161,8 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         mean_module: See `ModelStrategy`.
         num_initial: Points of each run before its region is used; with several
             objectives of all regions together.
-        refit: When hyperparameters are fitted: by default after `batch_size`
-            evaluations, never with a kernel.
+        refit: When hyperparameters are fitted: by default after twice `batch_size`
+            evaluations and where a run begins, never with a kernel.
         minimize: See `Strategy`.
         outcomes: See `Strategy`.
         seed: Seed of the strategy's generator.
@@ -225,7 +225,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         if num_initial is None:
             num_initial = place.num_initial(is_known=False)
         if refit is None and covar_module is None:
-            refit = RefitSchedule(every=batch_size)
+            refit = RefitSchedule(every=2 * batch_size)
         super().__init__(
             place,
             covar_module,

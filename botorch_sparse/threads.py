@@ -255,6 +255,28 @@ def _renew_setter() -> None:
     _setter = ThreadPoolExecutor(1)
 
 
+# BoTorch's settings are of the process: of two threads that switch one off for a while,
+# the last to end would leave it off.
+_SETTING = threading.RLock()
+
+
+@contextmanager
+def data_unchecked() -> Iterator[None]:
+    """BoTorch's checks of data are off, for one thread at a time."""
+    from botorch.settings import validate_input_scaling
+
+    with _SETTING, validate_input_scaling(False):
+        yield
+
+
+def checks_data() -> bool:
+    """Whether BoTorch's checks of data are on in this thread."""
+    from botorch.settings import validate_input_scaling
+
+    with _SETTING:
+        return bool(validate_input_scaling.on())
+
+
 # OpenBLAS has one number of threads for the whole process: of two calls that overlap,
 # the last to end would restore what the first had set. SciPy holds Python's own lock in
 # them, so that nothing is lost.
@@ -264,11 +286,12 @@ _LOCK = threading.Lock()
 # the lock itself: it costs nothing there, and what is registered stays, so that once is
 # right. Windows has no forks.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_LOCK.acquire,
-        after_in_parent=_LOCK.release,
-        after_in_child=_LOCK.release,
-    )
+    for _lock in (_LOCK, _SETTING):
+        os.register_at_fork(
+            before=_lock.acquire,
+            after_in_parent=_lock.release,
+            after_in_child=_lock.release,
+        )
     os.register_at_fork(after_in_child=_renew_setter)
 
 

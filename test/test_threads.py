@@ -10,6 +10,7 @@ import pytest
 import torch
 from botorch.acquisition import LogExpectedImprovement
 from botorch.fit import fit_gpytorch_mll
+from botorch.settings import validate_input_scaling
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -128,6 +129,31 @@ def in_thread(function: Callable[[], Any]) -> Any:
     thread.start()
     thread.join()
     return result[0]
+
+
+def test_checks_of_data_are_on_after_two_that_overlap() -> None:
+    """The setting is of the process, and each would restore what it had found."""
+    is_off, may_end, found = Event(), Event(), list[bool]()
+
+    def one() -> None:
+        with threads.data_unchecked():
+            found.append(threads.checks_data())
+            is_off.set()
+            may_end.wait(60)
+
+    def two() -> None:
+        with threads.data_unchecked():
+            first.join(60)
+        found.append(threads.checks_data())
+
+    first, second = Thread(target=one), Thread(target=two)
+    first.start()
+    assert is_off.wait(60)
+    second.start()
+    second.join(0.2)  # it would be inside now
+    may_end.set()
+    second.join(60)
+    assert found == [False, True] and validate_input_scaling.on()
 
 
 def test_one_thread_inside_and_the_users_number_after() -> None:

@@ -18,7 +18,6 @@ from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions import InputDataError
 from botorch.exceptions.warnings import InputDataWarning
 from botorch.models.model import Model
-from botorch.settings import validate_input_scaling
 from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor
 
@@ -36,6 +35,7 @@ from botorch_sparse.ax.size_schedule import DEFAULT_GROWTH, validate_growth
 from botorch_sparse.ax.sparse_acquisition import SparseAcquisition
 from botorch_sparse.ax.sparse_surrogate import SparseSurrogate
 from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.threads import data_unchecked
 
 # Of the rows of each data set, what their generation left there.
 Metadata: TypeAlias = list[list[TCandidateMetadata]] | None
@@ -246,6 +246,6 @@ def _check_values(model_class: type[Model], model_options: dict[str, Any]) -> No
     X[1], Y = 1.0, X.new_tensor([[-(0.5**0.5)], [0.5**0.5]])
     names = [f"x{j}" for j in range(X.shape[-1])]
     data = SupervisedDataset(X, Y, feature_names=names, outcome_names=["y"])
-    with validate_input_scaling(False), warnings.catch_warnings():
+    with data_unchecked(), warnings.catch_warnings():
         warnings.simplefilter("ignore", category=InputDataWarning)  # of float32
         model_class(**model_class.construct_inputs(data, **options))

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from numbers import Integral
 
-from botorch import settings
 from botorch.exceptions import InputDataError
 from botorch.models import MixedSingleTaskGP
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.argument_checks import check_kind, check_tensors
+from botorch_sparse.threads import data_unchecked
 
 
 def check_columns(cat_dims: object, d: int) -> None:
@@ -40,7 +40,7 @@ def mixed_kernel(train_X: Tensor, train_Y: Tensor, cat_dims: list[int]) -> Kerne
     """
     check_tensors(train_X=train_X, train_Y=train_Y)
     check_columns(cat_dims, train_X.shape[-1])
-    with settings.validate_input_scaling(False):
+    with data_unchecked():
         model = MixedSingleTaskGP(
             train_X[..., :1, :], train_Y[..., :1, :], cat_dims, outcome_transform=None
         )

@@ -63,7 +63,11 @@ from botorch_sparse.models.training_data import (
     validate_transforms,
 )
 from botorch_sparse.posteriors import KnownFeatures, NystromPosterior
-from botorch_sparse.threads import one_thread, one_thread_backward
+from botorch_sparse.threads import (
+    data_unchecked,
+    one_thread,
+    one_thread_backward,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +136,7 @@ class SparseGP(ExactGP):
             num_outputs, batch_shape = train_Y.shape[-1], train_Y.shape[:-2]
             own = OrdinaryStandardize(num_outputs, batch_shape=batch_shape)
             given["outcome_transform"] = own
-        with settings.validate_input_scaling(False):  # see `validate_scaling`
+        with data_unchecked():  # see `validate_scaling`
             super().__init__(
                 train_X=train_X, train_Y=train_Y, train_Yvar=train_Yvar, **given
             )

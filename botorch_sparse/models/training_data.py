@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import torch
-from botorch import settings
 from botorch.exceptions import (
     BotorchTensorDimensionError,
     InputDataError,
@@ -40,6 +39,7 @@ from botorch_sparse.kernels import in_double
 from botorch_sparse.kernels.mixed_kernel import check_columns
 from botorch_sparse.posteriors import FoldedData, RepeatedRows, fold_repeats
 from botorch_sparse.private_names import GaussianLikelihoodBase
+from botorch_sparse.threads import checks_data
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +206,7 @@ def validate_training_data(
     _validate_tensors(data)
     _validate_shapes(train_X, train_Y)
     has_one_dtype = len({values.dtype for values in data.values()}) == 1
-    if settings.validate_input_scaling.off() or not has_one_dtype:
+    if not checks_data() or not has_one_dtype:
         return
     ranges = ranges_of(data)
     if train_Yvar is not None:
@@ -226,7 +226,7 @@ def validate_scaling(model: ExactGP, train_X: Tensor, *, check_nans_only: bool) 
     Each of them makes the host wait for an accelerator; the look is a single copy. To
     be called after the constructor of `SingleTaskGP` has run without them.
     """
-    if settings.validate_input_scaling.off():
+    if not checks_data():
         return
     with torch.no_grad():
         X, Y = model.transform_inputs(train_X), model.train_targets

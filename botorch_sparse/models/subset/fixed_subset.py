@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import NamedTuple, Self
 
 import torch
-from botorch import settings
 from botorch.exceptions import UnsupportedError
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
@@ -28,6 +27,7 @@ from botorch_sparse.models.training_data import (
     validate_transforms,
 )
 from botorch_sparse.private_names import DefaultType
+from botorch_sparse.threads import data_unchecked
 
 
 class FixedSubsetSingleTaskGP(SingleTaskGP):
@@ -67,7 +67,7 @@ class FixedSubsetSingleTaskGP(SingleTaskGP):
         validate_training_data(train_X, train_Y, train_Yvar, is_scaled)
         validate_modules(likelihood, covar_module, mean_module, None)
         validate_transforms(input_transform, outcome_transform)
-        with settings.validate_input_scaling(False):  # see `validate_scaling`
+        with data_unchecked():  # see `validate_scaling`
             super().__init__(
                 train_X,
                 train_Y,

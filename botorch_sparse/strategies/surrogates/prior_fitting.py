@@ -350,9 +350,16 @@ class PriorSource:
         The points are drawn uniformly, each with all of its evaluations. The collapsed
         bound of all points, at the same cost, puts down to noise what the inducing
         points leave open; that widens intervals and batches, which rest on the noise,
-        many times. A fit ends where steps gain little: the next one begins there.
+        many times. A fit ends where steps gain little: the next one begins there. The
+        first one of at most `max_steps` goes on to them.
         """
-        from botorch_sparse.models.fit.candidate_fits import in_few_steps
+        from botorch_sparse.models.fit.candidate_fits import (
+            in_few_steps,
+            with_optimizer,
+        )
+        from botorch_sparse.models.fit.log_parameters import (
+            fit_gpytorch_mll_in_logarithms,
+        )
 
         chosen = torch.randperm(len(data), generator=generator)[:FIT_SIZE].sort().values
         is_chosen = torch.isin(record.point, data.point[chosen])
@@ -365,7 +372,10 @@ class PriorSource:
                 "optimizer_kwargs": {"options": {"maxiter": max_steps}},
                 "warning_handler": is_harmless,
             }
-        options = in_few_steps(options)
+        if max_steps is not None and start is None:
+            options = with_optimizer(options, fit_gpytorch_mll_in_logarithms)
+        else:
+            options = in_few_steps(options)
         fit_or_keep(model, f"{len(evaluations)} evaluations", **options)
         return model
 

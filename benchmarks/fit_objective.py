@@ -2,9 +2,11 @@
 
 BoTorch switches GPyTorch's fast log-probability off when it is imported; the same
 Nystrom prior through `InducingPointKernel` then costs a dense O(n^3) Cholesky. And the
-covariance of a fit to the exact likelihood, with its gradient, against GPyTorch's.
+covariance of a fit to the exact likelihood, with its gradient, and that of candidates,
+without, against GPyTorch's.
 """
 
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 
@@ -19,7 +21,7 @@ from gpytorch.kernels import (
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from benchmarks.measure import in_fresh_process, seconds, side_by_side
-from botorch_sparse.kernels import kernel_for_fit
+from botorch_sparse.kernels import dense_covariance, kernel_for_fit
 from botorch_sparse.models import SparseSingleTaskGP
 
 DIMENSION = 4
@@ -74,6 +76,16 @@ def covariance_and_gradient(kernel: Kernel, X: torch.Tensor) -> torch.Tensor:
     return gradient
 
 
+def report(name: str, calls: dict[str, Callable[[], torch.Tensor]]) -> None:
+    """Print the times of ours and GPyTorch's."""
+    found = side_by_side(calls)
+    ratio = found["GPyTorch"] / found["ours"]
+    print(
+        f"  {name}: ours {1e3 * found['ours']:.1f} ms, GPyTorch "
+        f"{1e3 * found['GPyTorch']:.1f} ms, {ratio:.1f} times faster"
+    )
+
+
 def covariances() -> None:
     """Print the times of covariances, in closed form and by GPyTorch."""
     for n, kind in product((300, 1500, 3000), (RBFKernel, MaternKernel)):
@@ -86,12 +98,20 @@ def covariances() -> None:
                 "GPyTorch": kernel,
             }.items()
         }
-        found = side_by_side(calls)
-        ratio = found["GPyTorch"] / found["ours"]
-        print(
-            f"  {kind.__name__}, n = {n}: ours {1e3 * found['ours']:.1f} ms, GPyTorch "
-            f"{1e3 * found['GPyTorch']:.1f} ms, {ratio:.1f} times faster"
-        )
+        report(f"{kind.__name__}, n = {n}", calls)
+
+
+@torch.no_grad()
+def of_candidates() -> None:
+    """Print the times of covariances of candidates to inducing points."""
+    kernel = MaternKernel(ard_num_dims=DIMENSION).double()
+    for m, num in ((200, 2000), (500, 5000), (1000, 16384)):
+        S, X = data(m)[0], data(num)[0]
+        calls = {
+            "ours": partial(dense_covariance, kernel, S, X),
+            "GPyTorch": lambda S=S, X=X: kernel(S, X).to_dense(),
+        }
+        report(f"MaternKernel, {m} x {num}", calls)
 
 
 def main() -> None:
@@ -107,6 +127,8 @@ def main() -> None:
     print(f"  n = 100000, m = 500: {elapsed:.1f} s, peak {peak:.2f} GiB (below 4)")
     print("covariance and gradient of a fit to the exact likelihood:")
     covariances()
+    print("covariance of candidates, without gradients:")
+    of_candidates()
 
 
 if __name__ == "__main__":

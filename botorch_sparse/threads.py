@@ -269,6 +269,14 @@ def data_unchecked() -> Iterator[None]:
         yield
 
 
+def check_data_again() -> None:
+    """Leave BoTorch's checks of data on, once no thread has them off."""
+    from botorch.settings import validate_input_scaling
+
+    with _SETTING:
+        validate_input_scaling(True).__enter__()  # for good
+
+
 def checks_data() -> bool:
     """Whether BoTorch's checks of data are on in this thread."""
     from botorch.settings import validate_input_scaling

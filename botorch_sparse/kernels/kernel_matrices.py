@@ -41,8 +41,9 @@ def dense_covariance(kernel: Kernel, X: Tensor, X2: Tensor | None = None) -> Ten
         return to_dense(Module.__call__(kernel, X, X2))
     K = stationary_covariance(X, X2, base.lengthscale, profile)
     while kernel is not base:
-        scale = kernel.outputscale.unsqueeze(-1).unsqueeze(-1)
-        K = K.mul_(scale) if scale.numel() == 1 else K * scale
+        scale = kernel.outputscale
+        is_one = scale.dim() == 0 and scale.dtype == K.dtype
+        K = K.mul_(scale) if is_one else K * scale.unsqueeze(-1).unsqueeze(-1)
         kernel = kernel.base_kernel
     return K
 

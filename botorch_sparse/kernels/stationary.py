@@ -103,7 +103,8 @@ def stationary_covariance(
     Z2 = Z if X2 is X else (X2 - middle) / lengthscale
     # torch.broadcast_shapes imports sympy when it is first called, for 0.3 s.
     shape = np.broadcast_shapes(Z.shape[:-2], Z2.shape[:-2])
-    Z, Z2 = (each.expand(*shape, *each.shape[-2:]) for each in (Z, Z2))
+    is_same, Z = Z2 is Z, Z.expand(*shape, *Z.shape[-2:])
+    Z2 = Z if is_same else Z2.expand(*shape, *Z2.shape[-2:])
     if not torch.is_grad_enabled() or not (Z.requires_grad or Z2.requires_grad):
         with torch.no_grad():
             return _values(Z, Z2, profile)

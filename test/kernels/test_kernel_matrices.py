@@ -44,7 +44,9 @@ PAIR = torch.Size([2])
 
 
 @pytest.mark.parametrize("nu", [1.5, 2.5])
-@pytest.mark.parametrize("case", ["plain", "columns", "twice", "batch", "scales"])
+@pytest.mark.parametrize(
+    "case", ["plain", "columns", "twice", "batch", "scales", "one"]
+)
 def test_matern_kernels_with_and_without_gradients(case, nu, device, monkeypatch):
     """Rows a few at a time against the matrix that GPyTorch differentiates."""
     monkeypatch.setattr(stationary, "ENTRIES", 8)
@@ -56,6 +58,7 @@ def test_matern_kernels_with_and_without_gradients(case, nu, device, monkeypatch
         "twice": ScaleKernel(ScaleKernel(plain)),
         "batch": ScaleKernel(MaternKernel(nu, ard_num_dims=2, **batch), **batch),
         "scales": ScaleKernel(plain, **batch),
+        "one": ScaleKernel(plain, batch_shape=torch.Size([1])),
     }[case].to(device, torch.float64)
     for number, parameter in enumerate(kernel.parameters()):
         values = torch.arange(1.0 + number, 1.0 + number + parameter.numel())

@@ -185,6 +185,10 @@ def test_what_is_refused():
     middle = {**note, "regions": [{**note["regions"][0], "center": [0.1, 0.2]}]}
     with pytest.raises(InputDataError, match=r"note of \[2\] features"):
         strategy.restore(X, Y, note=middle)
+    for part in ([[0.1] * 4, [0.1] * 4], [[0.1] * 4], [], [["a"] * 4] * 2, 0):
+        other = {**note, "regions": [{**note["regions"][0], "part": part}]}
+        with pytest.raises(InputDataError, match="that no strategy made"):
+            strategy.restore(X, Y, note=other)
     strategy.restore(X, Y)
     with pytest.raises(InputDataError, match="need a new one"):
         strategy.restore(X, Y)

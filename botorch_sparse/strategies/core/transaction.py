@@ -18,9 +18,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from botorch.exceptions import InputDataError
-from botorch.settings import validate_input_scaling
 
-from botorch_sparse.threads import CopyableLock, one_thread
+from botorch_sparse.threads import (
+    CopyableLock,
+    check_data_again,
+    checks_data,
+    one_thread,
+)
 
 S = TypeVar("S")  # a strategy, whose module imports this one
 P = ParamSpec("P")
@@ -173,12 +177,12 @@ def checks_kept() -> Iterator[None]:
     on, but for an interrupt at that very moment. Errors leave all that in order, and
     other threads may have filters of their own for a moment.
     """
-    are_on, filters = validate_input_scaling.on(), list(warnings.filters)
+    are_on, filters = checks_data(), list(warnings.filters)
     try:
         yield
     except BaseException as error:
         if are_on:
-            validate_input_scaling(True).__enter__()  # for good
+            check_data_again()
         if not isinstance(error, Exception) and list(warnings.filters) != filters:
             warnings.resetwarnings()  # also in what Python keeps of them
             warnings.filters = filters

@@ -3,7 +3,7 @@
 What results do not tell: the regions, the hyperparameters, and whose a point is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypedDict
 
@@ -127,16 +127,25 @@ def check_note(note: RegionNote, dim: int, num_outcomes: int) -> None:
         num, dims = len(note["priors"]), {len(c) for c in centers if c is not None}
         if (axes := note.get("axes")) is not None:
             dims |= {len(axes), *map(len, axes)}
-        parts = [region.get("part") or () for region in note["regions"]]
-        dims |= {len(ends) for part in parts for ends in part}
-    except (KeyError, TypeError) as error:
-        got = f"note={short_repr(note)} without regions or priors"
+        parts = [region.get("part") for region in note["regions"]]
+        dims |= {_dim_of(part) for part in parts if part is not None}
+    except (KeyError, TypeError, ValueError) as error:
+        got = f"note={short_repr(note)} that no strategy made"
         raise InputDataError(f"Got {got}; {need}") from error
     if num != num_outcomes or dims - {dim}:
         raise InputDataError(
             f"Got a note of {sorted(dims)} features and {num} outcomes; {need} Leave "
             "it out to begin anew."
         )
+
+
+def _dim_of(part: Sequence[Sequence[float]]) -> int:
+    """Features of a part, whose lower ends are below the upper ones."""
+    lower, upper = part
+    pairs = zip(lower, upper, strict=True)
+    if not all(0 <= low < high <= 1 for low, high in pairs):
+        raise ValueError
+    return len(lower)
 
 
 def _trials(reports: Reports, point: Tensor) -> tuple[Tensor, Tensor]:

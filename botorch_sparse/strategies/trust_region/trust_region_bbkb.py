@@ -145,7 +145,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     Cost of a batch of `q` points, with `A` candidates, `n` points in the posterior and
     `m` inducing points: O(n m^2), O(A d (m + F)) and O(q A (m + F)) for F = 512 random
     features (or O(A m^2 + q A m) for the bound); O(300^3) for an iteration of the fit;
-    O(q d (m + F)) for each of some 40 steps of a local maximization; O(d^6) for axes.
+    O(q d (m + F)) for each of some 20 steps of a local maximization; O(d^6) for axes.
 
     Args:
         candidates: For an error that says so: there is no table.

@@ -33,7 +33,7 @@ def test_other_names_are_refused():
 
 
 # Modules beside the packages, and what the command lines share.
-SHARED = ("argument_checks", "command_line", "lazy_exports", "private_names")
+SHARED = ("argument_checks", "command_line", "lazy_exports", "private_names", "threads")
 
 
 @pytest.mark.parametrize("product", ["suggest", "demo", "ax", "plotting"])

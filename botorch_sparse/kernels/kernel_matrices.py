@@ -26,9 +26,9 @@ def dense_covariance(kernel: Kernel, X: Tensor, X2: Tensor | None = None) -> Ten
     """`k(X, X2)`, `batch_shape x n x n2`; of `X` with itself without `X2`.
 
     Without gradients, Matern kernels are evaluated a few rows at a time, which a cache
-    holds: half to a fifth of GPyTorch's time. Of small matrices, a lazy one of GPyTorch
-    takes twice the time. That there are none is a setting of GPyTorch's too, which
-    threads would take from each other.
+    holds: half of GPyTorch's time or less, but for small matrices. Of these, a lazy one
+    of GPyTorch takes twice the time. That there are none is a setting of GPyTorch's
+    too, which threads would take from each other.
     """
     check_kind("kernel", kernel, Kernel, "a GPyTorch kernel, such as RBFKernel()")
     check_tensors(X=X)
@@ -42,8 +42,8 @@ def dense_covariance(kernel: Kernel, X: Tensor, X2: Tensor | None = None) -> Ten
     K = stationary_covariance(X, X2, base.lengthscale, profile)
     while kernel is not base:
         scale = kernel.outputscale
-        is_one = scale.dim() == 0 and scale.dtype == K.dtype
-        K = K.mul_(scale) if is_one else K * scale.unsqueeze(-1).unsqueeze(-1)
+        in_place = scale.dim() == 0 and scale.dtype == K.dtype
+        K = K.mul_(scale) if in_place else K * scale.unsqueeze(-1).unsqueeze(-1)
         kernel = kernel.base_kernel
     return K
 

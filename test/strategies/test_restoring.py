@@ -42,6 +42,21 @@ def made(options: dict[str, object]) -> TrustRegionBBKB:
     return TrustRegionBBKB(bounds=BOUNDS, batch_size=5, seed=0, **options)
 
 
+def restore(other: TrustRegionBBKB, one: TrustRegionBBKB, **options: Tensor) -> None:
+    """Give a strategy what another one knows."""
+    record, of_trial = one.record, one.surrogate.runs.of_trial
+    values = record.outcomes.signed_rows(record.Y)
+    other.restore(
+        one.history.X,
+        values if len(record.outcomes) > 1 else values[:, 0],
+        trials=record.trial.tolist(),
+        runs=of_trial[record.trial].tolist(),
+        num_learned=len(record),
+        note=json.loads(json.dumps(one.note())),
+        **options,
+    )
+
+
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", CASES)
 def test_it_stands_where_the_other_does(case):
@@ -50,20 +65,8 @@ def test_it_stands_where_the_other_does(case):
     one = made(options)
     for _ in range(9):
         batch = one.ask()
-        history, record = one.history, one.record
-        note = json.loads(json.dumps(one.note()))
-        of_trial = one.surrogate.runs.of_trial
-        values = one.record.outcomes.signed_rows(record.Y)
-        other = made(options)
-        other.restore(
-            history.X,
-            values if len(record.outcomes) > 1 else values[:, 0],
-            trials=record.trial.tolist(),
-            runs=of_trial[record.trial].tolist(),
-            num_learned=len(record),
-            pending=batch.X,
-            note=note,
-        )
+        of_trial, other = one.surrogate.runs.of_trial, made(options)
+        restore(other, one, pending=batch.X)
         assert other.regions == one.regions
         assert torch.equal(other.X_pending, batch.X)
         assert one.runs_of(batch) == [int(of_trial[i]) for i in batch.ids]
@@ -89,18 +92,9 @@ def test_a_run_that_began_where_others_ended(monkeypatch, tmp_path):
     while one.regions[0].part is None:
         batch = one.ask()
         one.tell(batch, valley(batch.X))
-    record, of_trial = one.record, one.surrogate.runs.of_trial
     batch = one.ask()
     other, saved = made({}), made({})
-    other.restore(
-        one.history.X,
-        record.outcomes.signed_rows(record.Y)[:, 0],
-        trials=record.trial.tolist(),
-        runs=of_trial[record.trial].tolist(),
-        num_learned=len(record),
-        pending=batch.X,
-        note=json.loads(json.dumps(one.note())),
-    )
+    restore(other, one, pending=batch.X)
     one.save(tmp_path / "state.pt")
     saved.resume(tmp_path / "state.pt")
     assert other.regions == saved.regions == one.regions
@@ -121,17 +115,9 @@ def test_ends_of_runs_outside_of_the_domain_make_no_part(monkeypatch):
     while one.regions[0].run < 3:
         batch = one.ask()
         one.tell(batch, valley(batch.X))
-    record, of_trial = one.record, one.surrogate.runs.of_trial
     narrow[1, 0] = 0.15  # where the peak is not
     other = TrustRegionBBKB(bounds=narrow, batch_size=5, num_initial=5)
-    other.restore(
-        one.history.X,
-        record.outcomes.signed_rows(record.Y)[:, 0],
-        trials=record.trial.tolist(),
-        runs=of_trial[record.trial].tolist(),
-        num_learned=len(record),
-        note=json.loads(json.dumps(one.note())),
-    )
+    restore(other, one)
     while other.regions[0].run < 5:
         batch = other.ask()
         assert bool(other.box.is_feasible(batch.X).all())

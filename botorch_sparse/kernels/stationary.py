@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from botorch_sparse.threads import (
     KERNEL_ENTRY,
@@ -110,6 +111,54 @@ def stationary_covariance(
             return _values(Z, Z2, profile)
     covariance: Tensor = _Covariance.apply(Z, Z2, profile)
     return covariance
+
+
+def weighted_covariance(
+    X: Tensor, X2: Tensor, weights: Tensor, lengthscale: Tensor, profile: Profile
+) -> Tensor:
+    r"""Sums :math:`\sum_j w_{ij} k(x_i, x'_j)`, with first derivatives in `X` alone.
+
+    Args:
+        X: `n x d` points.
+        X2: `n2 x d` points.
+        weights: `n x n2` of them.
+        lengthscale: As in `stationary_covariance`.
+        profile: The kernel.
+
+    Returns:
+        `n` sums; O(n n2 d) time.
+    """
+    with torch.no_grad():
+        middle = X2.mean(-2, keepdim=True)
+        Z, Z2 = ((points - middle) / lengthscale for points in (X, X2))
+        a, b = (points.square().sum(-1) for points in (Z, Z2))
+        D = torch.addmm(b, Z, Z2.mT, alpha=-2.0).add_(a.unsqueeze(-1)).clamp_min_(0.0)
+        K, slope = profile.value_and_slope(D)
+        sums = (weights * K).sum(-1)
+        W = slope.mul_(weights)
+        pulled = (W.sum(-1, keepdim=True) * Z - W @ Z2) / lengthscale
+    return with_gradient(X, sums, 2.0 * profile.factor * pulled)
+
+
+def with_gradient(X: Tensor, values: Tensor, gradients: Tensor) -> Tensor:
+    """Values at a point each, `n`, that get these gradients, `n x d`, in `X`."""
+    known: Tensor = _WithGradient.apply(X, values, gradients)
+    return known
+
+
+class _WithGradient(torch.autograd.Function):
+    """Values whose gradient is known; there are no second derivatives."""
+
+    @staticmethod
+    def forward(ctx: Any, X: Tensor, values: Tensor, gradients: Tensor) -> Tensor:
+        ctx.save_for_backward(gradients)
+        return values.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (gradients,) = ctx.saved_tensors
+        return grad.unsqueeze(-1) * gradients, None, None
 
 
 def _values(Z: Tensor, Z2: Tensor, profile: Profile) -> Tensor:

@@ -12,12 +12,15 @@ The gradient takes one inverse. Backpropagation through the Cholesky factor, whi
 GPyTorch does with BoTorch's settings, takes two to three times as long.
 """
 
+from functools import reduce
 from math import log, pi
+from operator import add
 from typing import Any, Self
 
 import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.lazy import LazyEvaluatedKernelTensor
+from linear_operator.operators import DiagLinearOperator, SumLinearOperator
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
@@ -42,37 +45,53 @@ class DensePrior(MultivariateNormal):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of its density; O(n^3)."""
-        covariance = self.lazy_covariance_matrix.to_dense()
-        return _LogDensity.apply(value - self.mean, covariance)
+        covariance, diagonal = self.lazy_covariance_matrix, value.new_zeros(())
+        if isinstance(covariance, SumLinearOperator):
+            *terms, last = covariance.linear_ops
+            if isinstance(last, DiagLinearOperator):  # noise, without a matrix of it
+                diagonal, covariance = last.diagonal(), reduce(add, terms)
+        error = value - self.mean
+        return _LogDensity.apply(error, covariance.to_dense(), diagonal)
 
 
 class _LogDensity(torch.autograd.Function):
-    """The logarithm of the density of errors, `... x n`, with mean zero; in float64."""
+    """The logarithm of the density of errors, `... x n`, with mean zero; in float64.
+
+    The covariance is a matrix, to whose diagonal something is added.
+    """
 
     @staticmethod
-    def forward(ctx: Any, error: Tensor, covariance: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, error: Tensor, covariance: Tensor, diagonal: Tensor
+    ) -> Tensor:
         with threads_for(covariance.shape[-1] ** 3 / 3):
-            factor, weights = _solved(error, covariance)
-        ctx.save_for_backward(error, covariance, factor, weights)
+            factor, weights = _solved(error, covariance, diagonal)
+        ctx.save_for_backward(error, covariance, diagonal, factor, weights)
         log_det = 2.0 * factor.diagonal(dim1=-1, dim2=-2).log().sum(-1)
         value = (error.double() * weights).sum(-1) + log_det
         return (-0.5 * (value + error.shape[-1] * log(2 * pi))).to(error)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        error, covariance, factor, weights = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        error, covariance, diagonal, factor, weights = ctx.saved_tensors
         if torch.is_grad_enabled():  # what comes back is differentiated once more
-            factor, weights = _solved(error, covariance)
+            factor, weights = _solved(error, covariance, diagonal)
         with threads_for(2 * factor.shape[-1] ** 3 / 3):
             inverse = torch.cholesky_inverse(factor)
         slope = (weights.unsqueeze(-1) * weights.unsqueeze(-2)).sub_(inverse)
         grad = grad.double().unsqueeze(-1)
         of_covariance = 0.5 * grad.unsqueeze(-1) * slope
-        return (-grad * weights).to(error), of_covariance.to(covariance)
+        of_diagonal = of_covariance.diagonal(dim1=-2, dim2=-1).to(diagonal)
+        of_diagonal = of_diagonal.sum_to_size(diagonal.shape)
+        return (-grad * weights).to(error), of_covariance.to(covariance), of_diagonal
 
 
-def _solved(error: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
+def _solved(
+    error: Tensor, covariance: Tensor, diagonal: Tensor
+) -> tuple[Tensor, Tensor]:
     """The Cholesky factor of a covariance, and its inverse times errors; float64."""
-    factor = psd_safe_cholesky(covariance.double())
+    K = covariance.to(torch.float64, copy=True)
+    K.diagonal(dim1=-2, dim2=-1).add_(diagonal)
+    factor = psd_safe_cholesky(K)
     weights = torch.cholesky_solve(error.double().unsqueeze(-1), factor)
     return factor, weights.squeeze(-1)

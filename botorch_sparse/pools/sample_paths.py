@@ -38,9 +38,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from botorch_sparse.kernels import dense_covariance, prior_variance
-from botorch_sparse.kernels.kernel_matrices import unscaled
+from botorch_sparse.kernels.kernel_matrices import unscaled, weighted_covariances
 from botorch_sparse.kernels.lengthscales import innermost
 from botorch_sparse.kernels.related_kernel import RelatedKernel
+from botorch_sparse.kernels.stationary import with_gradient
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.threads import FEATURE, KERNEL_ENTRY
 
@@ -158,8 +159,7 @@ class SamplePaths:
         At `k x d` points; without a residual. Cost: O(k d (m + F)).
         """
         Z = X - self.center
-        K = dense_covariance(self.kernel, self.points, Z.to(self.points)).mT
-        f = (self.beta * K).sum(-1)
+        f = weighted_covariances(self.kernel, Z.to(self.points), self.points, self.beta)
         if self.prior is not None:
             f = f + self.prior.at_own_points(Z.to(self.prior.frequencies))
         return self.mean(X) + f.to(X.dtype)
@@ -260,8 +260,12 @@ class _FourierFeatures(NamedTuple):
 
     def at_own_points(self, X: Tensor) -> Tensor:
         """The value of each function at a point of its own, `k`."""
-        phase = X @ self.frequencies.mT
-        f = (self.sines * phase.sin() + self.cosines * phase.cos()).sum(-1)
+        with torch.no_grad():
+            phase = X @ self.frequencies.mT
+            sine, cosine = phase.sin(), phase.cos_()
+            values = (self.sines * sine + self.cosines * cosine).sum(-1)
+            slope = self.sines * cosine - self.cosines * sine
+        f = with_gradient(X, values, slope @ self.frequencies)
         return f if self.slopes is None else f + (self.slopes * X).sum(-1)
 
     def subset(self, numbers: Tensor) -> "_FourierFeatures":

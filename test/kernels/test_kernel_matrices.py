@@ -14,6 +14,7 @@ from gpytorch.kernels import (
 )
 
 from botorch_sparse.kernels import dense_covariance, prior_variance, stationary
+from botorch_sparse.kernels.kernel_matrices import weighted_covariances
 
 
 @pytest.mark.parametrize("batch_shape", [(), (3,)])
@@ -27,6 +28,30 @@ def test_is_the_matrix(batch_shape, double):
         distance = (X.unsqueeze(-2) - other.unsqueeze(-3)).square().sum(-1)
         expected = 2.0 * torch.exp(-distance / (2 * 0.5**2))
         torch.testing.assert_close(dense_covariance(kernel, X, X2), expected)
+
+
+@pytest.mark.parametrize("nu", [0.5, 1.5, 2.5])
+@pytest.mark.parametrize("columns", [None, (2, 0)])
+def test_weighted_sums(nu, columns, double):
+    """And their gradients, as of the matrix, with equal points and an offset."""
+    g = torch.Generator().manual_seed(0)
+    X, X2 = (20.0 + torch.rand(n, 3, generator=g).to(**double) for n in (4, 6))
+    X2[2] = X[1]
+    weights = torch.randn(4, 6, generator=g).to(**double)
+    base = MaternKernel(nu, ard_num_dims=3 - (columns is not None), active_dims=columns)
+    base.lengthscale = torch.linspace(0.3, 0.9, base.ard_num_dims)
+    kernel = ScaleKernel(ScaleKernel(base)).to(**double).requires_grad_(False)
+    kernel.outputscale, found = 2.0, []
+    for f in (
+        weighted_covariances,
+        lambda k, *args: (k(*args[:2]) @ args[2].mT).diagonal(),
+    ):
+        at = X.clone().requires_grad_()
+        sums = f(kernel, at, X2, weights)
+        (slope,) = torch.autograd.grad((sums * weights[:, 0]).sum(), at)
+        found.append((sums.detach(), slope))
+    # GPyTorch's distances of equal points are 1e-15, and their roots 1e-8.
+    torch.testing.assert_close(*found, rtol=1e-6, atol=1e-6)
 
 
 def test_sees_its_own_columns_alone(double):

@@ -3,6 +3,8 @@
 import pytest
 import torch
 from gpytorch.distributions import MultivariateNormal
+from gpytorch.likelihoods import GaussianLikelihood
+from linear_operator import to_linear_operator
 
 from botorch_sparse.models.dense_prior import DensePrior
 
@@ -23,6 +25,23 @@ def test_value_and_gradient(batch_shape):
 
 
 @pytest.mark.parametrize("batch_shape", [(), (2,)])
+def test_noise_on_the_diagonal(batch_shape):
+    """As a likelihood adds it, one variance for all points, and outliers' own."""
+    generator = torch.Generator().manual_seed(0)
+    A = torch.randn(*batch_shape, 5, 7, generator=generator, dtype=torch.float64)
+    Y = torch.randn(*batch_shape, 5, generator=generator, dtype=torch.float64)
+    likelihood = GaussianLikelihood(batch_shape=torch.Size(batch_shape)).double()
+    raw, found = likelihood.noise_covar.raw_noise, []
+    for kind in (DensePrior, MultivariateNormal):
+        root, extra = A.clone().requires_grad_(), torch.arange(5.0).double()
+        covariance = to_linear_operator(root @ root.mT).add_diagonal(extra)
+        value = likelihood(kind(torch.zeros_like(Y), covariance)).log_prob(Y)
+        gradients = torch.autograd.grad(value.sum(), [root, raw])
+        found.append([value.detach(), *gradients])
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
 def test_second_derivatives(batch_shape):
     """As a closure of one's own may want them; by finite differences."""
     generator = torch.Generator().manual_seed(0)
@@ -30,7 +49,7 @@ def test_second_derivatives(batch_shape):
     center = torch.randn(*batch_shape, 3, generator=generator, dtype=torch.float64)
 
     def log_density(root, center):
-        K = root @ root.mT + 0.1 * torch.eye(3, dtype=torch.float64)
+        K = to_linear_operator(root @ root.mT).add_diagonal(0.1 + center.square())
         return DensePrior(center, K).log_prob(torch.ones_like(center))
 
     inputs = A.requires_grad_(), center.requires_grad_()

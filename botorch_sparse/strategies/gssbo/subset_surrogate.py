@@ -123,7 +123,7 @@ class SubsetSurrogate:
             return SubsetSingleTaskGP(
                 X,
                 Y,
-                **self.source.modules(X, Y),
+                **self.source.modules(X, Y, of_points=True),
                 **vars(self.options),
                 subset_size=subset_size,
                 num_initial=self.source.settings.num_initial,

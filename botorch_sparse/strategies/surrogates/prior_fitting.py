@@ -230,20 +230,6 @@ class PriorSource:
         """What each earlier campaign says of `n` inputs, `n x t`."""
         return inputs[..., inputs.shape[-1] - len(self.campaigns) :]
 
-    def _model_rows(self, X: Tensor, *, of_points: bool = False) -> Tensor:
-        """Points as a model takes them, which scales features itself.
-
-        A model of points has what campaigns say of them from its own transform, at each
-        evaluation; for fits they are inputs. So are coordinates along axes.
-        """
-        is_inputs = self._scales_features and not of_points
-        return self.inputs(X) if is_inputs else self.features(X)
-
-    @property
-    def _scales_features(self) -> bool:
-        """Whether the inputs of a fit are made here, and not by the model."""
-        return bool(self.campaigns) or self.axes is not None or self._is_unit
-
     def require_columns(self, domain: Domain) -> None:
         """Refuse a table in which columns vary that are left out."""
         if self.columns is None:
@@ -364,7 +350,7 @@ class PriorSource:
         chosen = torch.randperm(len(data), generator=generator)[:FIT_SIZE].sort().values
         is_chosen = torch.isin(record.point, data.point[chosen])
         evaluations = is_chosen.nonzero().squeeze(-1)
-        S = self._model_rows(data.X[chosen.to(data.X.device)])
+        S = self.inputs(data.X[chosen.to(data.X.device)])
         model = self.build(record, evaluations, S, start)
         options: dict[str, Any] = {}
         if max_steps is not None:
@@ -432,10 +418,10 @@ class PriorSource:
     ) -> SparseSingleTaskGP:
         """A model, in eval mode, of evaluations at some places in the record.
 
-        It takes points of a box where it is `of_points`, else what `_model_rows` makes.
+        It takes features where it is `of_points`, and scales them itself, else inputs.
         """
         points = record.points(record.point[evaluations])
-        X = self._model_rows(points, of_points=of_points)
+        X = self.features(points) if of_points else self.inputs(points)
         Y = record.values[evaluations].to(X.device)
         model = self._model(X, Y.unsqueeze(-1), inducing_points, of_points=of_points)
         _adapt(model, hyperparameters, lengthscale_factor)
@@ -464,14 +450,14 @@ class PriorSource:
             inferred: dict[str, Any] = {"likelihood": likelihood}
             if self.inferred_kernel is not None:
                 inferred["covar_module"] = self.inferred_kernel(dim).to(X)
-            if of_points or not self._scales_features:
+            if of_points:
                 d, bounds = self.bounds.shape[-1], self.bounds
                 scaled = Normalize(d, bounds=bounds, learn_bounds=False)
                 inferred["input_transform"] = scaled
-            if of_points and self.campaigns:
-                means = RelatedMeans(self.campaigns)
-                both = ChainedInputTransform(scaled=scaled, means=means)
-                inferred["input_transform"] = both
+                if self.campaigns:
+                    means = RelatedMeans(self.campaigns)
+                    both = ChainedInputTransform(scaled=scaled, means=means)
+                    inferred["input_transform"] = both
             return inferred | {"outcome_transform": standardize(Y)}
         constraint = GreaterThan(self.min_noise)
         likelihood = GaussianLikelihood(noise_constraint=constraint).to(X)

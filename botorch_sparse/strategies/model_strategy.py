@@ -408,6 +408,8 @@ class ModelStrategy(Strategy, Generic[S]):
         self.surrogate = self.surrogate.moved(
             self.domain, number, self.record, self._num_learned
         )
+        moved = [number[point] for point in self.promising if point in number]
+        self.promising = frozenset(moved)
 
     @override
     def _state(self) -> dict[str, Any]:

@@ -163,6 +163,17 @@ def test_every_other_first_point_is_promising(size: int) -> None:
     assert len({*rows}) == 8
 
 
+def test_promising_rows_of_another_table() -> None:
+    strategy = ThompsonSampling(X, related=[(OLD, objective(OLD))], num_initial=8)
+    points = strategy.ask(8).X
+    good = X[sorted(strategy.promising)]
+    order = torch.randperm(len(X), generator=torch.Generator().manual_seed(0))
+    strategy.set_candidates(X[order])
+    moved = X[order][sorted(strategy.promising)]
+    assert {*map(tuple, moved.tolist())} == {*map(tuple, good.tolist())}
+    assert {*map(tuple, moved.tolist())} < {*map(tuple, points.tolist())}
+
+
 def test_promising_rows_are_of_those_that_are_left() -> None:
     score = torch.arange(100.0)
     generator = torch.Generator().manual_seed(0)

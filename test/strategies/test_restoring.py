@@ -175,6 +175,15 @@ def test_what_is_refused():
         other = {**note, "regions": [{**note["regions"][0], "part": part}]}
         with pytest.raises(InputDataError, match="that no strategy made"):
             strategy.restore(X, Y, note=other)
+    for bad in (torch.nan, torch.inf):
+        with pytest.raises(InputDataError, match="1 values of Y that are NaN or inf"):
+            strategy.restore(X, torch.tensor([0.0, bad], dtype=F64))
+        with pytest.raises(InputDataError, match="finite"):
+            strategy.restore(X, Y, pending=torch.full_like(X, bad))
+    with pytest.raises(InputDataError, match="as large as 1e\\+200"):
+        strategy.restore(X, torch.tensor([0.0, 1e200], dtype=F64))
+    with pytest.raises(InputDataError, match="trials"):
+        strategy.restore(X, Y, trials=["a", "b"])
     strategy.restore(X, Y)
     with pytest.raises(InputDataError, match="need a new one"):
         strategy.restore(X, Y)

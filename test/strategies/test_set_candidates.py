@@ -192,6 +192,22 @@ def test_a_checkpoint_of_another_table_is_not_replaced(tmp_path: Path) -> None:
         strategy.run(objective, 9, progress=False, checkpoint=path)
 
 
+def test_a_checkpoint_from_before_a_round_trip_is_replaced(tmp_path: Path) -> None:
+    """Points beside a table may have other numbers after it."""
+    path, strategy = tmp_path / "state.pt", RandomSearch(FIRST, seed=0)
+    strategy.set_candidates(torch.cat([FIRST, FIRST + 100.0]))
+    strategy.fail(strategy.restore_trials([len(FIRST) + 5]).ids)
+    strategy.set_candidates(FIRST)
+    strategy.tell(FIRST[:1] + 50.0, [0.0])
+    strategy.save(path)
+    before = strategy.record.point.clone()
+    strategy.set_candidates(SECOND)
+    strategy.set_candidates(FIRST)
+    assert not torch.equal(strategy.record.point, before)
+    strategy.run(objective, 3, progress=False, checkpoint=path)
+    assert len(strategy.history) == 3
+
+
 def test_inferred_inputs_stay_scaled() -> None:
     """By the first table's ranges, which a state agrees on."""
     strategy = played("inferred")

@@ -111,7 +111,7 @@ def _knows(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
     if not isinstance(before, dict) or not isinstance(config, dict):
         return False
     names = ["Y", "batch", "trial"]
-    if ours["config"] == config:
+    if ours["config"] == config and ours["earlier"] == theirs.get("earlier", []):
         names.append("point")
     elif (
         ours["config"].get("strategy") != config.get("strategy")

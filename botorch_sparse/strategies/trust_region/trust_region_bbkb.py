@@ -29,6 +29,7 @@ from botorch_sparse.argument_checks import (
     as_numbers,
     as_points,
     check_choice,
+    check_finite,
     check_kind,
     check_whole,
 )
@@ -43,7 +44,7 @@ from botorch_sparse.strategies.core.strategy import HAS_A_PLAN
 from botorch_sparse.strategies.core.transaction import step
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import box_of, draw_seed
-from botorch_sparse.strategies.data.feedback import Points
+from botorch_sparse.strategies.data.feedback import Points, refuse_large_values
 from botorch_sparse.strategies.data.history import Batch
 from botorch_sparse.strategies.data.outcomes import Outcome, Outcomes
 from botorch_sparse.strategies.data.run_record import BatchRecord
@@ -428,13 +429,14 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
             pending: `p x d` points that are being evaluated. Each new one that the
                 strategy has to draw for the newest run is one less.
             failed: `f x d` points that gave no result; with discrete features they are
-                not proposed again.
+                not proposed again as long as new ones are found.
             note: Where the regions stood; None if they begin.
 
         Raises:
             BotorchTensorDimensionError: If points have other than `d` features.
             InputDataError: If the strategy has results or trials, columns differ in
-                length, or the note is of other features or outcomes.
+                length, values are not what `tell` takes, or the note is of other
+                features or outcomes.
         """
         if len(self.record) or len(self._trials):
             raise InputDataError(
@@ -446,11 +448,14 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         Y = as_numbers("Y", Y, "need a value for each point.")
         Y = Y.unsqueeze(-1) if Y.dim() == 1 else Y
         pending = X[:0] if pending is None else pending
+        trials = torch.arange(len(X)) if trials is None else trials
+        runs = torch.full((len(X),), -1) if runs is None else runs
+        need = "need a whole number for each point."
         reports = Reports(
             X,
             Y,
-            torch.as_tensor(range(len(X)) if trials is None else trials),
-            torch.as_tensor([-1] * len(X) if runs is None else runs),
+            as_numbers("trials", trials, need).long(),
+            as_numbers("runs", runs, need).long(),
             check_whole("num_learned", num_learned, 0),
         )
         sizes = [len(X), len(reports.trials), len(reports.runs)]
@@ -466,6 +471,13 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         out = as_points("pending", pending, dim, self.domain.device).to(X)
         failed = X[:0] if failed is None else failed
         gone = as_points("failed", failed, dim, self.domain.device).to(X)
+        check_finite(X=X, pending=out, failed=gone)
+        if num_bad := self.record.outcomes.num_unusable(Y):
+            raise InputDataError(
+                f"Got {num_bad} values of Y that are NaN or infinite; need the others "
+                "alone, and points without a result in pending or failed."
+            )
+        refuse_large_values(Y, self.largest_value)
         state = self._state()
         self._load_state(restored_state(state, self.record, reports, out, gone, note))
 

@@ -152,8 +152,8 @@ def _trials(reports: Reports, point: Tensor) -> tuple[Tensor, Tensor]:
     """Ids of the reports' trials, and the run of each id."""
     ids, of_trial = dict[tuple[int, int], int](), list[int]()
     found = list[int]()
-    columns = (reports.trials.tolist(), point.tolist(), reports.runs.tolist())
-    for trial, number, run in zip(*columns, strict=True):
+    numbers = [each.long().tolist() for each in (reports.trials, point, reports.runs)]
+    for trial, number, run in zip(*numbers, strict=True):
         if (trial, number) not in ids:
             ids[trial, number] = len(of_trial)
             of_trial.append(run)

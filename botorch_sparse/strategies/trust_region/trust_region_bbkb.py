@@ -448,14 +448,12 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         Y = as_numbers("Y", Y, "need a value for each point.")
         Y = Y.unsqueeze(-1) if Y.dim() == 1 else Y
         pending = X[:0] if pending is None else pending
-        trials = torch.arange(len(X)) if trials is None else trials
-        runs = torch.full((len(X),), -1) if runs is None else runs
         need = "need a whole number for each point."
         reports = Reports(
             X,
             Y,
-            as_numbers("trials", trials, need).long(),
-            as_numbers("runs", runs, need).long(),
+            as_numbers("trials", range(len(X)) if trials is None else trials, need),
+            as_numbers("runs", [-1] * len(X) if runs is None else runs, need),
             check_whole("num_learned", num_learned, 0),
         )
         sizes = [len(X), len(reports.trials), len(reports.runs)]

@@ -185,7 +185,31 @@ def verdict(store: Store, at: int, seeds: int) -> str:
             is_worse[name] = ours > min(theirs)
     worse = [name for name in is_worse if is_worse[name]]
     text = f"- at {at:,}: no worse on {len(is_worse) - len(worse)} of {len(is_worse)}"
-    return f"{text}; WORSE on {', '.join(worse)}" if worse else text
+    text += f"; WORSE on {', '.join(worse)}" if worse else ""
+    return text + time_beside(store, at, seeds)
+
+
+def time_beside(store: Store, at: int, seeds: int, peer: str = "turbo-1") -> str:
+    """The range of ours over a peer's CPU time, on the functions where both got so far.
+
+    Medians over seeds; names those where it is more than a fifth.
+    """
+    ratios = dict[str, float]()
+    for name in TWELVE:
+        ours, theirs = (
+            all_seen(
+                runs_of(store, name, method, PROBLEMS[name].total, seeds), "seconds", at
+            )
+            for method in ("trust-region", peer)
+        )
+        if ours and theirs:
+            ratios[name] = statistics.median(ours) / statistics.median(theirs)
+    if not ratios:
+        return ""
+    least, most = min(ratios.values()), max(ratios.values())
+    more = [f"{name} {r:.2f}" for name, r in ratios.items() if r > 0.2]
+    text = f"; CPU time {least:.2f} to {most:.2f} of {peer}'s on {len(ratios)}"
+    return f"{text}, MORE than a fifth on {', '.join(more)}" if more else text
 
 
 def plot(

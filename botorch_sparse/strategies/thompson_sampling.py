@@ -8,7 +8,8 @@ from gpytorch.kernels import Kernel
 from botorch_sparse.argument_checks import check_keywords, check_whole
 from botorch_sparse.inducing import InducingPointSampler, PosteriorVarianceSampler
 from botorch_sparse.pools.sample_paths import require_random_features
-from botorch_sparse.strategies.data.domain import Domain
+from botorch_sparse.strategies.data.domain import FEWEST_INITIAL, Domain
+from botorch_sparse.strategies.data.outcomes import Outcomes
 from botorch_sparse.strategies.model_strategy import (
     ModelOptions,
     ModelStrategy,
@@ -49,9 +50,9 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
     with the smaller violation is better [Eriksson2021]_. See
     `botorch_sparse.strategies.data.preference`, and `History.pareto`,
     `History.hypervolume` and `History.reference_point` for what came of it. On a box
-    violations are a penalty during the search, and the kernel that is inferred is
-    Matern's with the narrower prior of `few_data_kernel` (with `related` it is the same
-    as for one outcome).
+    violations are a penalty during the search. The kernel that is inferred is Matern's
+    with the narrower prior of `few_data_kernel` (with `related` it is the same as for
+    one outcome), and on a table `num_initial` is 5, rounded up to whole batches.
 
     **Costs.** With the `cost` of each candidate of a table, each path chooses what it
     gains for its cost; with a `budget` costs count less and less as it is spent, and
@@ -118,6 +119,14 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
         **options: Unpack[ModelOptions],
     ) -> None:
         check_keywords(options, ModelOptions.__annotations__, type(self))
+        if candidates is not None and covar_module is None:
+            wanted = Outcomes.of(
+                options.get("outcomes"), minimize=options.get("minimize", False)
+            )
+            if len(wanted) > 1:
+                options["outcomes"] = wanted.parts
+                if options.get("num_initial") is None:
+                    options["num_initial"] = FEWEST_INITIAL
         super().__init__(
             candidates,
             covar_module,
@@ -140,13 +149,12 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
     def _surrogate_of(
         self, domain: Domain, settings: PosteriorSettings, **samplers: Any
     ) -> Surrogate:
-        """The surrogate of one outcome, with another kernel for several on a box.
+        """The surrogate of one outcome, with another kernel for several.
 
         A fit with BoTorch's priors is too sure of itself far from few data, and points
         that are best by several outcomes at once are there.
         """
-        is_joint = domain.box is not None and len(self.record.outcomes) > 1
-        kernel = few_data_kernel if is_joint else None
+        kernel = few_data_kernel if len(self.record.outcomes) > 1 else None
         return surrogate_of(
             domain, settings, embeds=False, inferred_kernel=kernel, **samplers
         )

@@ -1,5 +1,6 @@
 """Thompson sampling on several outcomes, by dense posteriors and loops."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -272,18 +273,27 @@ def test_joint_maximizers_on_a_box_are_the_best_of_a_grid(seed: int) -> None:
     assert bool((level[:, -6:].diagonal() >= best - 0.01).all())
 
 
-def test_several_outcomes_of_a_box_have_the_kernel_for_few_data() -> None:
-    """And one outcome has the model's own, as on tables."""
+def test_several_outcomes_have_the_kernel_for_few_data() -> None:
+    """On a table as on a box; one outcome has the model's own."""
     bounds = torch.tensor([[0.0] * 3, [1.0] * 3]).double()
-    joint = ThompsonSampling(bounds=bounds, outcomes=OUTCOMES)
-    kernels = [part.view.prior.covar_module for part in joint.surrogate.parts]
-    assert all(isinstance(kernel, MaternKernel) for kernel in kernels)
-    scales = [kernel.lengthscale_prior.scale.item() for kernel in kernels]
-    assert scales == pytest.approx([1.2] * 3)
-    one = ThompsonSampling(bounds=bounds, outcomes=[GAIN])
-    table = ThompsonSampling(make_candidates(), outcomes=OUTCOMES)
-    for part in (*one.surrogate.parts, *table.surrogate.parts):
-        assert isinstance(part.view.prior.covar_module, RBFKernel)
+    for place in ({"bounds": bounds}, {"candidates": make_candidates()}):
+        joint = ThompsonSampling(**place, outcomes=OUTCOMES)
+        kernels = [part.view.prior.covar_module for part in joint.surrogate.parts]
+        assert all(isinstance(kernel, MaternKernel) for kernel in kernels)
+        scales = [kernel.lengthscale_prior.scale.item() for kernel in kernels]
+        assert scales == pytest.approx([1.2] * 3)
+        (one,) = ThompsonSampling(**place, outcomes=[GAIN]).surrogate.parts
+        assert isinstance(one.view.prior.covar_module, RBFKernel)
+
+
+def test_first_rows_of_several_outcomes() -> None:
+    """Five, of which a generator may be the source; what is asked for goes first."""
+    X = make_candidates()
+    made = partial(ThompsonSampling, X)
+    assert made(outcomes=iter(OUTCOMES)).settings.num_initial == 5
+    assert made(outcomes=OUTCOMES, num_initial=9).settings.num_initial == 9
+    assert made(outcomes=OUTCOMES, covar_module=RBFKernel()).settings.num_initial == 1
+    assert made(outcomes=[GAIN]).settings.num_initial == max(5, 2 * X.shape[-1])
 
 
 @pytest.mark.slow

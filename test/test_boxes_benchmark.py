@@ -1,13 +1,14 @@
 """Peers of the benchmark on boxes."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from benchmarks import box_methods
+from benchmarks import box_methods, boxes
 from benchmarks.box_methods import METHODS, Run
 from benchmarks.spherical_linear import SphericalLinearKernel, spherical_linear_gp
 
@@ -89,3 +90,21 @@ def test_nearest_neighbours() -> None:
     METHODS["turbo-enn"](run)
     assert len(run.values) == 220
     assert max(run.values[-20:]) < min(run.values[:40])
+
+
+def test_share_of_a_peers_time() -> None:
+    """Medians over the seeds that came so far; of two functions, one is too slow."""
+    records = {
+        boxes.key_of(name, method, seed, 10_000): {
+            "at": [20, 500],
+            "seconds": [1.0, seconds + seed],
+        }
+        for name, ours in (("levy20", 9.0), ("ackley20", 19.0))
+        for method, seconds in (("trust-region", ours), ("turbo-1", 79.0))
+        for seed in range(3)
+    }
+    store = SimpleNamespace(records=records)
+    found = boxes.time_beside(store, 500, 3)  # type: ignore[arg-type]
+    assert "CPU time 0.12 to 0.25 of turbo-1's on 2" in found
+    assert found.endswith("MORE than a fifth on ackley20 0.25")
+    assert boxes.time_beside(store, 1000, 3) == ""  # type: ignore[arg-type]

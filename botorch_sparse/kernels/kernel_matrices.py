@@ -57,14 +57,17 @@ def weighted_covariances(
 ) -> Tensor:
     r"""Sums :math:`\sum_j w_{ij} k(x_i, x'_j)` of `n` points, differentiable in them.
 
-    Of Matern kernels they have first derivatives alone, in a third of the time.
+    Of Matern kernels without a batch shape they have first derivatives alone, in a half
+    to a quarter of the time.
     """
     base, profile = unscaled(kernel), _profile(kernel)
-    if profile is None or kernel.active_dims is not None:
+    has_slopes = torch.is_grad_enabled() and X.requires_grad
+    is_plain = kernel.active_dims is None and not kernel.batch_shape
+    if profile is None or not has_slopes or not is_plain:
         return (weights * dense_covariance(kernel, X, X2)).sum(-1)
     sums = weighted_covariance(X, X2, weights, base.lengthscale, profile)
     while kernel is not base:
-        sums, kernel = sums * kernel.outputscale, kernel.base_kernel
+        sums, kernel = sums * kernel.outputscale.detach(), kernel.base_kernel
     return sums
 
 

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from botorch_sparse.threads import (
     KERNEL_ENTRY,
@@ -147,7 +146,7 @@ def with_gradient(X: Tensor, values: Tensor, gradients: Tensor) -> Tensor:
 
 
 class _WithGradient(torch.autograd.Function):
-    """Values whose gradient is known; there are no second derivatives."""
+    """Values whose gradient is known; second derivatives are refused."""
 
     @staticmethod
     def forward(ctx: Any, X: Tensor, values: Tensor, gradients: Tensor) -> Tensor:
@@ -155,8 +154,9 @@ class _WithGradient(torch.autograd.Function):
         return values.clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        if torch.is_grad_enabled():  # what comes back is differentiated once more
+            raise NotImplementedError("There are first derivatives alone.")
         (gradients,) = ctx.saved_tensors
         return grad.unsqueeze(-1) * gradients, None, None
 

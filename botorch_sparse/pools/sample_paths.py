@@ -263,9 +263,10 @@ class _FourierFeatures(NamedTuple):
         with torch.no_grad():
             phase = X @ self.frequencies.mT
             sine, cosine = phase.sin(), phase.cos_()
-            values = (self.sines * sine + self.cosines * cosine).sum(-1)
+            f = (self.sines * sine + self.cosines * cosine).sum(-1)
+        if torch.is_grad_enabled() and X.requires_grad:
             slope = self.sines * cosine - self.cosines * sine
-        f = with_gradient(X, values, slope @ self.frequencies)
+            f = with_gradient(X, f, slope @ self.frequencies)
         return f if self.slopes is None else f + (self.slopes * X).sum(-1)
 
     def subset(self, numbers: Tensor) -> "_FourierFeatures":

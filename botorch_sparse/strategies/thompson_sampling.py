@@ -51,8 +51,9 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
     `botorch_sparse.strategies.data.preference`, and `History.pareto`,
     `History.hypervolume` and `History.reference_point` for what came of it. On a box
     violations are a penalty during the search. The kernel that is inferred is Matern's
-    with the narrower prior of `few_data_kernel` (with `related` it is the same as for
-    one outcome), and on a table `num_initial` is 5, rounded up to whole batches.
+    with the narrower prior of `few_data_kernel`, but with `related` and of molecules,
+    where it is the same as for one outcome. On a table `num_initial` is 5, rounded up
+    to whole batches.
 
     **Costs.** With the `cost` of each candidate of a table, each path chooses what it
     gains for its cost; with a `budget` costs count less and less as it is spent, and
@@ -119,14 +120,12 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
         **options: Unpack[ModelOptions],
     ) -> None:
         check_keywords(options, ModelOptions.__annotations__, type(self))
-        if candidates is not None and covar_module is None:
-            wanted = Outcomes.of(
-                options.get("outcomes"), minimize=options.get("minimize", False)
-            )
-            if len(wanted) > 1:
-                options["outcomes"] = wanted.parts
-                if options.get("num_initial") is None:
-                    options["num_initial"] = FEWEST_INITIAL
+        if (outcomes := options.get("outcomes")) is not None:
+            wanted = Outcomes.of(outcomes, minimize=options.get("minimize", False))
+            options["outcomes"] = wanted.parts
+            is_inferred = candidates is not None and covar_module is None
+            if is_inferred and len(wanted) > 1 and options.get("num_initial") is None:
+                options["num_initial"] = FEWEST_INITIAL
         super().__init__(
             candidates,
             covar_module,

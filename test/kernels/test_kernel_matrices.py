@@ -54,6 +54,21 @@ def test_weighted_sums(nu, columns, double):
     torch.testing.assert_close(*found, rtol=1e-6, atol=1e-6)
 
 
+def test_weighted_sums_of_batches(double):
+    """And none of the other derivatives of a kernel that requires some."""
+    kernel = ScaleKernel(MaternKernel(), batch_shape=torch.Size([4])).to(**double)
+    kernel.outputscale = torch.linspace(1.0, 2.0, 4, **double)
+    X = torch.rand(4, 2, **double, requires_grad=True)
+    weights = torch.ones(4, 4, **double)
+    sums = weighted_covariances(kernel, X, X.detach(), weights)
+    torch.testing.assert_close(sums, dense_covariance(kernel, X).sum(-1))
+    sums = weighted_covariances(kernel.base_kernel, X, X.detach(), weights)
+    (slope,) = torch.autograd.grad(sums.sum(), X, create_graph=False, retain_graph=True)
+    assert slope.isfinite().all()
+    with pytest.raises(NotImplementedError, match="first derivatives alone"):
+        torch.autograd.grad(sums.sum(), X, create_graph=True)
+
+
 def test_sees_its_own_columns_alone(double):
     X = torch.rand(5, 3, generator=torch.Generator().manual_seed(0)).to(**double)
     own, plain = RBFKernel(active_dims=(2, 0)).to(**double), RBFKernel().to(**double)

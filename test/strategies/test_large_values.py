@@ -103,4 +103,8 @@ def test_large_inputs_with_a_kernel(name: str) -> None:
 def test_large_bounds_with_a_kernel(make: Callable[..., Strategy]) -> None:
     bounds = [[0.0], [1e200]]
     refused("Got bounds as large as", make, bounds=bounds, covar_module=make_kernel())
-    assert make(bounds=bounds).ask(1).X.shape == (1, 1)  # they are scaled
+    for low, high in ((0.0, 1e200), (1e200, 2e200)):  # they are scaled
+        strategy = make(bounds=[[low], [high]])
+        X = low + (high - low) * torch.tensor([[0.1], [0.2], [0.9]]).double()
+        strategy.tell(X, [0.0, 1.0, 0.5])
+        assert strategy.ask(1).X.shape == (1, 1)

@@ -182,8 +182,9 @@ def test_what_is_refused():
             strategy.restore(X, Y, pending=torch.full_like(X, bad))
     with pytest.raises(InputDataError, match="as large as 1e\\+200"):
         strategy.restore(X, torch.tensor([0.0, 1e200], dtype=F64))
-    with pytest.raises(InputDataError, match="trials"):
-        strategy.restore(X, Y, trials=["a", "b"])
+    for numbers in (["a", "b"], [0.2, 0.7], [0, torch.nan]):
+        with pytest.raises(InputDataError, match="a whole number for each"):
+            strategy.restore(X, Y, trials=numbers)
     strategy.restore(X, Y)
     with pytest.raises(InputDataError, match="need a new one"):
         strategy.restore(X, Y)

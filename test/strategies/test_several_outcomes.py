@@ -293,7 +293,7 @@ def test_first_rows_of_several_outcomes() -> None:
     assert made(outcomes=iter(OUTCOMES)).settings.num_initial == 5
     assert made(outcomes=OUTCOMES, num_initial=9).settings.num_initial == 9
     assert made(outcomes=OUTCOMES, covar_module=RBFKernel()).settings.num_initial == 1
-    assert made(outcomes=[GAIN]).settings.num_initial == max(5, 2 * X.shape[-1])
+    assert made(outcomes=iter([GAIN])).settings.num_initial == max(5, 2 * X.shape[-1])
 
 
 @pytest.mark.slow

@@ -105,7 +105,10 @@ def _refuse_to_overwrite(
 
 
 def _knows(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
-    """Whether a state is a later one of the same run: its history begins so."""
+    """Whether a state is a later one of the same run: its history begins so.
+
+    After other tables points may have other numbers, and are not compared.
+    """
     known, before = ours["history"], theirs.get("history")
     config = theirs.get("config")
     if not isinstance(before, dict) or not isinstance(config, dict):

@@ -381,7 +381,7 @@ class PriorSource:
         lengthscale_factor: float,
     ) -> Prior:
         """The prior of a model of one made-up observation."""
-        X = pad(self.bounds[:1], (0, len(self.campaigns)))
+        X = pad(torch.zeros_like(self.bounds[:1]), (0, len(self.campaigns)))
         model = self._model(X, X.new_zeros(1, 1), X).eval()
         _adapt(model, hyperparameters, lengthscale_factor)
         return Prior(

@@ -11,7 +11,7 @@ import torch
 from botorch.exceptions import InputDataError
 from torch import Tensor
 
-from botorch_sparse.argument_checks import short_repr
+from botorch_sparse.argument_checks import as_array, short_repr
 from botorch_sparse.strategies.core.trials import Trial, TrialState
 from botorch_sparse.strategies.data.run_record import (
     BatchRecord,
@@ -119,6 +119,16 @@ def restored_state(
     }
 
 
+def whole_numbers(name: str, value: object) -> Tensor:
+    """Whole numbers, as trials and runs have them."""
+    need = "need a whole number for each point."
+    given = as_array(name, value, need, "iuf")
+    numbers = given.long()
+    if not torch.equal(numbers.to(given), given):
+        raise InputDataError(f"Got {name}={short_repr(value)}; {need}")
+    return numbers
+
+
 def check_note(note: RegionNote, dim: int, num_outcomes: int) -> None:
     """Refuse a note of regions with other features or outcomes."""
     need = f"need a note of {dim} features and {num_outcomes} outcomes."
@@ -152,8 +162,8 @@ def _trials(reports: Reports, point: Tensor) -> tuple[Tensor, Tensor]:
     """Ids of the reports' trials, and the run of each id."""
     ids, of_trial = dict[tuple[int, int], int](), list[int]()
     found = list[int]()
-    numbers = [each.long().tolist() for each in (reports.trials, point, reports.runs)]
-    for trial, number, run in zip(*numbers, strict=True):
+    columns = (reports.trials.tolist(), point.tolist(), reports.runs.tolist())
+    for trial, number, run in zip(*columns, strict=True):
         if (trial, number) not in ids:
             ids[trial, number] = len(of_trial)
             of_trial.append(run)

@@ -61,6 +61,7 @@ from botorch_sparse.strategies.trust_region.restoring import (
     check_note,
     note_of,
     restored_state,
+    whole_numbers,
 )
 from botorch_sparse.strategies.trust_region.trust_region import (
     Region,
@@ -435,8 +436,8 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         Raises:
             BotorchTensorDimensionError: If points have other than `d` features.
             InputDataError: If the strategy has results or trials, columns differ in
-                length, values are not what `tell` takes, or the note is of other
-                features or outcomes.
+                length, points or values are not what `tell` takes, or the note is of
+                other features or outcomes.
         """
         if len(self.record) or len(self._trials):
             raise InputDataError(
@@ -448,12 +449,11 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         Y = as_numbers("Y", Y, "need a value for each point.")
         Y = Y.unsqueeze(-1) if Y.dim() == 1 else Y
         pending = X[:0] if pending is None else pending
-        need = "need a whole number for each point."
         reports = Reports(
             X,
             Y,
-            as_numbers("trials", range(len(X)) if trials is None else trials, need),
-            as_numbers("runs", [-1] * len(X) if runs is None else runs, need),
+            whole_numbers("trials", range(len(X)) if trials is None else trials),
+            whole_numbers("runs", [-1] * len(X) if runs is None else runs),
             check_whole("num_learned", num_learned, 0),
         )
         sizes = [len(X), len(reports.trials), len(reports.runs)]

@@ -268,4 +268,4 @@ def test_batches_are_timed_with_each_number_of_outcomes(monkeypatch):
     assert torch.get_num_threads() == before
     rows = [line.split("|")[1:-1] for line in lines[2:]]
     assert [int(row[1]) for row in rows] == [20, 30] * 2
-    assert all(row[2].strip().endswith("s (1.00)") and len(row) == 5 for row in rows)
+    assert all(row[2].strip().endswith("s (1.00)") and len(row) == 6 for row in rows)

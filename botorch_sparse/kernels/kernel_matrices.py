@@ -22,7 +22,7 @@ from botorch_sparse.kernels.stationary import (
     MATERN,
     Profile,
     stationary_covariance,
-    weighted_covariance,
+    stationary_sums,
 )
 from botorch_sparse.kernels.tanimoto import TanimotoKernel
 
@@ -52,9 +52,7 @@ def dense_covariance(kernel: Kernel, X: Tensor, X2: Tensor | None = None) -> Ten
     return K
 
 
-def weighted_covariances(
-    kernel: Kernel, X: Tensor, X2: Tensor, weights: Tensor
-) -> Tensor:
+def covariance_sums(kernel: Kernel, X: Tensor, X2: Tensor, weights: Tensor) -> Tensor:
     r"""Sums :math:`\sum_j w_{ij} k(x_i, x'_j)` of `n` points, differentiable in them.
 
     Of Matern kernels without a batch shape they have first derivatives alone, in a half
@@ -65,7 +63,7 @@ def weighted_covariances(
     is_plain = kernel.active_dims is None and not kernel.batch_shape
     if profile is None or not has_slopes or not is_plain:
         return (weights * dense_covariance(kernel, X, X2)).sum(-1)
-    sums = weighted_covariance(X, X2, weights, base.lengthscale, profile)
+    sums = stationary_sums(X, X2, weights, base.lengthscale, profile)
     while kernel is not base:
         sums, kernel = sums * kernel.outputscale.detach(), kernel.base_kernel
     return sums

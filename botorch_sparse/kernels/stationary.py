@@ -112,7 +112,7 @@ def stationary_covariance(
     return covariance
 
 
-def weighted_covariance(
+def stationary_sums(
     X: Tensor, X2: Tensor, weights: Tensor, lengthscale: Tensor, profile: Profile
 ) -> Tensor:
     r"""Sums :math:`\sum_j w_{ij} k(x_i, x'_j)`, with first derivatives in `X` alone.

@@ -38,7 +38,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from botorch_sparse.kernels import dense_covariance, prior_variance
-from botorch_sparse.kernels.kernel_matrices import unscaled, weighted_covariances
+from botorch_sparse.kernels.kernel_matrices import covariance_sums, unscaled
 from botorch_sparse.kernels.lengthscales import innermost
 from botorch_sparse.kernels.related_kernel import RelatedKernel
 from botorch_sparse.kernels.stationary import with_gradient
@@ -159,7 +159,7 @@ class SamplePaths:
         At `k x d` points; without a residual. Cost: O(k d (m + F)).
         """
         Z = X - self.center
-        f = weighted_covariances(self.kernel, Z.to(self.points), self.points, self.beta)
+        f = covariance_sums(self.kernel, Z.to(self.points), self.points, self.beta)
         if self.prior is not None:
             f = f + self.prior.at_own_points(Z.to(self.prior.frequencies))
         return self.mean(X) + f.to(X.dtype)

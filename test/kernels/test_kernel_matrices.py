@@ -14,7 +14,7 @@ from gpytorch.kernels import (
 )
 
 from botorch_sparse.kernels import dense_covariance, prior_variance, stationary
-from botorch_sparse.kernels.kernel_matrices import weighted_covariances
+from botorch_sparse.kernels.kernel_matrices import covariance_sums
 
 
 @pytest.mark.parametrize("batch_shape", [(), (3,)])
@@ -43,7 +43,7 @@ def test_weighted_sums(nu, columns, double):
     kernel = ScaleKernel(ScaleKernel(base)).to(**double).requires_grad_(False)
     kernel.outputscale, found = 2.0, []
     for f in (
-        weighted_covariances,
+        covariance_sums,
         lambda k, *args: (k(*args[:2]) @ args[2].mT).diagonal(),
     ):
         at = X.clone().requires_grad_()
@@ -60,9 +60,9 @@ def test_weighted_sums_of_batches(double):
     kernel.outputscale = torch.linspace(1.0, 2.0, 4, **double)
     X = torch.rand(4, 2, **double, requires_grad=True)
     weights = torch.ones(4, 4, **double)
-    sums = weighted_covariances(kernel, X, X.detach(), weights)
+    sums = covariance_sums(kernel, X, X.detach(), weights)
     torch.testing.assert_close(sums, dense_covariance(kernel, X).sum(-1))
-    sums = weighted_covariances(kernel.base_kernel, X, X.detach(), weights)
+    sums = covariance_sums(kernel.base_kernel, X, X.detach(), weights)
     (slope,) = torch.autograd.grad(sums.sum(), X, create_graph=False, retain_graph=True)
     assert slope.isfinite().all()
     with pytest.raises(NotImplementedError, match="first derivatives alone"):

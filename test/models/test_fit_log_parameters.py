@@ -1,16 +1,20 @@
 """The fit over logarithms finds BoTorch's optimum, in fewer evaluations."""
 
+import warnings
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import torch
+from botorch.exceptions.warnings import OptimizationWarning
 from botorch.models import SingleTaskGP
 from botorch.optim.closures import get_loss_closure_with_grads
+from botorch.optim.core import OptimizationResult, OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.constraints import Interval
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
+from botorch_sparse.models.fit import log_parameters
 from botorch_sparse.models.fit.log_parameters import fit_gpytorch_mll_in_logarithms
 
 
@@ -67,6 +71,27 @@ def test_constraints_without_a_positive_lower_bound(double):
         mll.likelihood.noise_covar.raw_noise.requires_grad_(False)
     result = fit_gpytorch_mll_in_logarithms(ours)
     assert result.fval == fit_gpytorch_mll_scipy(plain).fval
+
+
+@pytest.mark.parametrize("step, ends", [(1e-9, True), (1e-2, False)])
+def test_a_line_search_that_fails(step, ends, double, monkeypatch):
+    """Among values that differ by rounding alone it has found the optimum."""
+
+    def searched(evaluate: Any, variables: Any, *_: Any) -> OptimizationResult:
+        for _ in range(6):
+            loss, _ = evaluate()
+            for variable in variables.values():
+                variable += step
+        failure = OptimizationStatus.FAILURE
+        return OptimizationResult(1, float(loss), failure, message="ABNORMAL")
+
+    monkeypatch.setattr(log_parameters, "scipy_minimize", searched)
+    mll = objective(**double)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        result = fit_gpytorch_mll_in_logarithms(mll)
+    assert (result.status is OptimizationStatus.SUCCESS) is ends
+    assert any(w.category is OptimizationWarning for w in told) is not ends
 
 
 def test_some_parameters_alone(double):

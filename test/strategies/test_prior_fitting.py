@@ -1,12 +1,10 @@
 """The noise of a kernel that was given, and the kernels that are inferred."""
 
 import math
-import warnings
 from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions.warnings import OptimizationWarning
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.utils.gpytorch_modules import (
@@ -32,7 +30,6 @@ from botorch_sparse.strategies import (
 from botorch_sparse.strategies.surrogates.prior_fitting import (
     few_data_kernel,
     fingerprint_kernel,
-    is_harmless,
     matern_kernel,
 )
 
@@ -76,15 +73,6 @@ def test_the_kernel_of_a_part_of_the_box(dim: int) -> None:
     torch.testing.assert_close(scaled, density - math.log(0.05), rtol=1e-5, atol=1e-5)
     bounds = [k.raw_lengthscale_constraint.lower_bound.item() for k in (part, whole)]
     assert bounds[0] == pytest.approx(0.05 * bounds[1])
-
-
-@pytest.mark.parametrize("said, expected", [("ABNORMAL", True), ("diverged", False)])
-def test_warnings_that_end_a_fit_of_few_steps(said: str, expected: bool) -> None:
-    """Rounding in a line search does; what BoTorch takes for a failure is one."""
-    text = f"`scipy_minimize` terminated with FAILURE, displaying message: {said}"
-    category = OptimizationWarning
-    warning = warnings.WarningMessage(text, category, "fit.py", 1)
-    assert is_harmless(warning) is expected
 
 
 def test_few_data_have_it_by_expected_improvement_alone() -> None:

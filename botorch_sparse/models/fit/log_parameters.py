@@ -5,12 +5,16 @@ a noise variance of 1e-3 beside a lengthscale of 30. In logarithms the same opti
 takes a fraction of the evaluations (`test/models/test_fit_log_parameters.py`).
 """
 
+import warnings
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
+from botorch.exceptions.warnings import OptimizationWarning
 from botorch.optim.closures import get_loss_closure_with_grads
-from botorch.optim.core import OptimizationResult
+from botorch.optim.core import OptimizationResult, OptimizationStatus, scipy_minimize
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from botorch.optim.utils import get_parameters_and_bounds
 from gpytorch.mlls import MarginalLogLikelihood
@@ -18,6 +22,9 @@ from torch import Tensor
 
 Bound = tuple[float | Tensor | None, float | Tensor | None]
 Closure = Callable[[], tuple[Tensor, Sequence[Tensor | None]]]
+ENDED = (OptimizationStatus.SUCCESS, OptimizationStatus.STOPPED)
+# Values of a line search that are closer, for values of one, differ by rounding alone.
+ROUNDING, NUM_LAST = 1e-6, 5
 
 
 def fit_gpytorch_mll_in_logarithms(
@@ -38,6 +45,9 @@ def fit_gpytorch_mll_in_logarithms(
     used where these have neither bounds nor a constraint: the optimizer sees how far
     they went, and what has no gradient stays to the last bit. `on_evaluation` sees each
     value of the objective, negated, while the parameters are as evaluated.
+
+    A line search that fails among values that are equal but for rounding has found an
+    optimum. After others there is BoTorch's warning, on which it begins anew.
     """
     if closure is not None:
         return fit_gpytorch_mll_scipy(mll, parameters, bounds, closure, **kwargs)
@@ -57,6 +67,7 @@ def fit_gpytorch_mll_in_logarithms(
         for n, p in parameters.items()
     } | {n: torch.zeros_like(p) for n, p in start.items()}
     evaluate = get_loss_closure_with_grads(mll, parameters)
+    last = deque[Tensor](maxlen=NUM_LAST)
 
     @torch.no_grad()
     def assign() -> None:
@@ -72,6 +83,7 @@ def fit_gpytorch_mll_in_logarithms(
     def of_variables() -> tuple[Tensor, list[Tensor | None]]:
         assign()
         loss, grads = evaluate()
+        last.append(loss.detach())
         if on_evaluation is not None:
             on_evaluation(loss.detach())
         slopes = {n: p.detach() for n, p in parameters.items() if n in of_logs} | units
@@ -80,9 +92,22 @@ def fit_gpytorch_mll_in_logarithms(
 
     for n, limit in of_logs.items():
         limits[n] = tuple(None if b is None else b.log() for b in limit)
-    result = fit_gpytorch_mll_scipy(mll, variables, limits, of_variables, **kwargs)
+    result = scipy_minimize(of_variables, variables, limits, **kwargs)
     assign()  # the optimum, which is not what was tried last
+    if result.status in ENDED:
+        return result
+    if _are_equal(torch.stack(list(last))):
+        return replace(result, status=OptimizationStatus.SUCCESS)
+    message = f"L-BFGS ended with {result.status}: {result.message}"
+    warnings.warn(message, OptimizationWarning, stacklevel=2)
     return result
+
+
+def _are_equal(losses: Tensor) -> bool:
+    """Whether as many as are looked at differ by rounding alone."""
+    spread = losses.amax() - losses.amin()
+    is_close = spread <= ROUNDING * losses[-1].abs().clamp_min(1.0)
+    return len(losses) == NUM_LAST and bool(is_close)
 
 
 def _is_positive(limit: Bound | None) -> bool:

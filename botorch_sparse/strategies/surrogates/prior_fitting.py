@@ -354,10 +354,7 @@ class PriorSource:
         model = self.build(record, evaluations, S, start)
         options: dict[str, Any] = {}
         if max_steps is not None:
-            options = {
-                "optimizer_kwargs": {"options": {"maxiter": max_steps}},
-                "warning_handler": is_harmless,
-            }
+            options = {"optimizer_kwargs": {"options": {"maxiter": max_steps}}}
         if max_steps is not None and start is None:
             options = with_optimizer(options, fit_gpytorch_mll_in_logarithms)
         else:
@@ -582,16 +579,6 @@ def of_standardized(model: SingleTaskGP) -> SingleTaskGP:
     parts.pop("outcome_transform", None)
     other._modules = parts
     return other
-
-
-def is_harmless(warning: warnings.WarningMessage) -> bool:
-    """Whether a fit of few steps may end with a warning.
-
-    Also where rounding has ended a line search: the next fit goes on from there.
-    """
-    from botorch.fit import DEFAULT_WARNING_HANDLER
-
-    return "ABNORMAL" in str(warning.message) or DEFAULT_WARNING_HANDLER(warning)
 
 
 def fit_or_keep(model: SingleTaskGP, data: str, **options: Any) -> None:

@@ -9,6 +9,7 @@ all vectors without negative entries [Ralaivola2005]_; two without any entry are
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ MOST_LEVELS = 32
 LARGEST_SUM = 2**24
 # The share of entries above which rows are multiplied as matrices.
 DENSE = 1 / 8
-BYTE_VALUES = 256
+BYTE_VALUES, LARGEST_COUNT = 256, 255
 # Numbers that a fit keeps: similarities, and the points that they are of.
 MOST_KEPT = 2**24
 # Of so few points it pays to look for the columns in which they have an entry.
@@ -124,11 +125,11 @@ class TanimotoKernel(Kernel):
         """The kernel from the similarities of each block."""
         if self.blocks is None:
             return similarities[0]
-        product = torch.ones_like(similarities[0])
-        for j, T in enumerate(similarities):
-            w = self.weight[..., j].reshape(*self.batch_shape, *(1,) * (2 - diag))
-            product = product * (1 - w + w * T)
-        return product
+        factors = list[Tensor]()
+        for w, T in zip(self.weight.unbind(-1), similarities, strict=True):
+            w = w.reshape(*self.batch_shape, *(1,) * (2 - diag))
+            factors.append(1 - w + w * T)
+        return reduce(torch.mul, factors)
 
 
 class KeptSimilarities(NamedTuple):
@@ -191,22 +192,27 @@ def similarity(x1: Tensor, x2: Tensor, *, diag: bool = False) -> Tensor:
 def _similarity(x1: Tensor, x2: Tensor, diag: bool) -> Tensor:
     dtype = torch.promote_types(x1.dtype, x2.dtype)
     dtype = dtype if dtype.is_floating_point else torch.float64
+    counts = [found for x in (x1, x2) if (found := _as_bytes(x)) is not None]
+    x1, x2 = counts if len(counts) == 2 else (x1, x2)
     total1, total2 = (totals(x).to(dtype) for x in (x1, x2))
     if diag:
-        both = torch.minimum(x1, x2).sum(-1).to(dtype)
-        return _shares(both, total1 + total2)
-    total = total1.unsqueeze(-1) + total2.unsqueeze(-2)
-    return _shares(_sums_of_minima(x1, x2, total), total)
+        return _shares(torch.minimum(x1, x2).sum(-1), total1, total2)
+    both = _sums_of_minima(x1, x2, dtype)
+    return _shares(both, total1.unsqueeze(-1), total2.unsqueeze(-2))
 
 
-def _shares(both: Tensor, total: Tensor) -> Tensor:
+def _shares(both: Tensor, total1: Tensor, total2: Tensor) -> Tensor:
     """Similarities from what points have in common, and what each has, added up."""
-    either = total - both
-    is_empty = either == 0
-    if not is_empty.any():
+    either = (total1 + total2).sub_(both)
+    if (total1 == 0).any() and (total2 == 0).any():
+        # Two points without any entry are the same.
+        is_empty = either == 0
+        return torch.where(
+            is_empty, 1.0, both.to(either) / either.where(~is_empty, 1.0)
+        )
+    if either.requires_grad:
         return both / either
-    # Two points without any entry are the same.
-    return torch.where(is_empty, 1.0, both / either.where(~is_empty, 1.0))
+    return torch.div(both, either, out=either)
 
 
 def totals(x: Tensor) -> Tensor:
@@ -216,28 +222,41 @@ def totals(x: Tensor) -> Tensor:
     return x.sum(-1)
 
 
-def _sums_of_minima(x1: Tensor, x2: Tensor, total: Tensor) -> Tensor:
-    """The sums of the smaller entries, `... x n x n'`; `total` are those of both."""
-    most = _largest_level(x1, x2)
-    exact = torch.float32 if most is not None else torch.float64
-    if most is not None and min(x1.shape[-2], x2.shape[-2]) <= FEW_POINTS:
-        return _sums_in_common(x1, x2).to(total)
-    if most is not None:  # higher counts have no equal on the other side
-        x1, x2 = (_as_bytes(x, most) for x in (x1, x2))
+def _sums_of_minima(x1: Tensor, x2: Tensor, dtype: torch.dtype) -> Tensor:
+    """The sums of the smaller entries, `... x n x n'`, of bytes or other numbers."""
+    if x1.dtype != torch.uint8 or x2.dtype != torch.uint8:
+        least = min(float(x.detach().amin()) for x in (x1, x2))
+        if least < 0:
+            raise InputDataError(
+                f"Got an entry {least} in the Tanimoto kernel; need bits, counts, or "
+                "other numbers from 0 on, not standardized ones."
+            )
+        return _by_distance(x1.to(dtype), x2.to(dtype))
+    if min(x1.shape[-2], x2.shape[-2]) <= FEW_POINTS:
+        return _sums_in_common(x1, x2)
+    most = min(_largest(x1), _largest(x2))
+    is_exact = most * x1.shape[-1] < LARGEST_SUM
+    exact = torch.float32 if is_exact else torch.float64
     if has_few_entries(x2) and x1.dim() == 2:
-        return Entries.of(x2).sums_of_minima(x1.to(exact)).mT.to(total)
+        return Entries.of(x2).sums_of_minima(x1, exact).mT
     if has_few_entries(x1) and x2.dim() == 2:
-        return Entries.of(x1).sums_of_minima(x2.to(exact)).to(total)
-    if most is None:
-        return (total - torch.cdist(x1.to(total), x2.to(total), p=1.0)) / 2
-    both = torch.zeros((), dtype=torch.float32, device=total.device)
+        return Entries.of(x1).sums_of_minima(x2, exact)
+    if most > MOST_LEVELS or not is_exact:
+        return _by_distance(x1.double(), x2.double())
+    both = torch.zeros((), dtype=torch.float32, device=x1.device)
     for level in range(1, most + 1):
         a, b = x1, x2
         if level > 1:  # few columns have higher counts
             columns = (a.flatten(0, -2).amax(0) >= level).nonzero().squeeze(-1)
             a, b = a.index_select(-1, columns), b.index_select(-1, columns)
         both = both + _at_least(a, level) @ _at_least(b, level).mT
-    return both.to(total)
+    return both
+
+
+def _by_distance(x1: Tensor, x2: Tensor) -> Tensor:
+    """The same of any numbers."""
+    total = x1.sum(-1).unsqueeze(-1) + x2.sum(-1).unsqueeze(-2)
+    return (total - torch.cdist(x1, x2, p=1.0)) / 2
 
 
 def _sums_in_common(x1: Tensor, x2: Tensor) -> Tensor:
@@ -279,12 +298,12 @@ class Entries(NamedTuple):
         found = line[code], start, known // BYTE_VALUES, known % BYTE_VALUES
         return cls(*(torch.from_numpy(each) for each in found))
 
-    def sums_of_minima(self, points: Tensor) -> Tensor:
+    def sums_of_minima(self, points: Tensor, dtype: torch.dtype) -> Tensor:
         """Sums of the smaller entries of each row and `n' x d` points, `n x n'`."""
-        lines = points.mT.contiguous().index_select(0, self.columns)
-        lines = torch.minimum(lines, self.counts.to(points).unsqueeze(-1))
+        chosen = points.index_select(1, self.columns)
+        least = torch.minimum(chosen, self.counts.to(points))
         return torch.nn.functional.embedding_bag(
-            self.line, lines, self.start, mode="sum"
+            self.line, least.to(dtype).mT.contiguous(), self.start, mode="sum"
         )
 
     def similarity(self, total: Tensor, points: Tensor) -> Tensor:
@@ -292,17 +311,29 @@ class Entries(NamedTuple):
 
         Cost: O(n') for each entry. `total` are the sums of the rows, see `totals`.
         """
-        is_small = _largest_level(points, points) is not None
-        exact = points.to(torch.float32 if is_small else torch.float64)
-        both = self.sums_of_minima(exact).double()
-        return _shares(both, total.unsqueeze(-1) + totals(points).double())
+        counts, dtype = _as_bytes(points), torch.float64
+        if counts is not None:
+            points = counts
+            is_small = LARGEST_COUNT * points.shape[-1] < LARGEST_SUM
+            dtype = torch.float32 if is_small else dtype
+        both = self.sums_of_minima(points, dtype)
+        total1, total2 = total.double(), totals(points).double()
+        return _shares(both, total1.unsqueeze(-1), total2)
 
 
-def _as_bytes(x: Tensor, most: int) -> Tensor:
-    """Whole numbers as bytes, those above `most` as this."""
-    if x.dtype == torch.uint8:
-        return x
-    return x.detach().clamp(max=most).to(torch.uint8)
+def _as_bytes(x: Tensor) -> Tensor | None:
+    """Whole numbers from 0 to 255 as bytes; None for others, and with gradients."""
+    if x.dtype == torch.uint8 or x.requires_grad:
+        return None if x.requires_grad else x
+    found = x.to(torch.uint8)
+    return found if bool((found == x).all()) else None
+
+
+def _largest(x: Tensor) -> int:
+    """The largest of bytes, 0 of none; on the host by NumPy, in a tenth."""
+    if x.numel() == 0:
+        return 0
+    return int(x.numpy().max() if x.is_cpu else x.amax())
 
 
 def has_few_entries(x: Tensor) -> bool:
@@ -315,23 +346,3 @@ def has_few_entries(x: Tensor) -> bool:
 def _at_least(x: Tensor, level: int) -> Tensor:
     """Where counts are so high, as zeros and ones for exact products."""
     return (x >= level).float()
-
-
-def _largest_level(x1: Tensor, x2: Tensor) -> int | None:
-    """The largest count that both have; None where they are no small counts."""
-    if x1.numel() == 0 or x2.numel() == 0:
-        return 0
-    ranges = [[float(end) for end in x.detach().aminmax()] for x in (x1, x2)]
-    if min(least for least, _ in ranges) < 0:
-        raise InputDataError(
-            f"Got an entry {min(least for least, _ in ranges)} in the Tanimoto kernel; "
-            "need bits, counts, or other numbers from 0 on, not standardized ones."
-        )
-    most = min(largest for _, largest in ranges)
-    are_few = most <= MOST_LEVELS and most * x1.shape[-1] < LARGEST_SUM
-    if x1.requires_grad or x2.requires_grad or not are_few:
-        return None
-    are_whole = all(
-        not x.is_floating_point() or bool((x == x.trunc()).all()) for x in (x1, x2)
-    )
-    return int(most) if are_whole else None

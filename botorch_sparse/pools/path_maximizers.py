@@ -19,7 +19,13 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.kernels.kernel_matrices import compares_counts, is_thread_safe
-from botorch_sparse.pools.compact_rows import CompactRows, Rows, kernel_rows
+from botorch_sparse.pools.compact_rows import (
+    CompactRows,
+    Rows,
+    distinct_blocks,
+    kernel_rows,
+    kernel_with,
+)
 from botorch_sparse.pools.sample_paths import NUM_FEATURES, SamplePaths
 from botorch_sparse.pools.shard import ALL_ROWS, Ranks, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
@@ -208,7 +214,8 @@ def _contenders(
             whole = torch.cat([rows, rows[-1:].expand(num - len(rows))])
             inputs = _of_one(tables, lambda X: kernel_rows(taken_by, X, whole))
             index = (rows + shard.start).expand(shape[1], -1)
-            bounds = [path.bounds(Z) for path, Z in zip(paths, inputs, strict=True)]
+            parts = zip(paths, tables, inputs, strict=True)
+            bounds = [_bounds(path, X, whole, Z) for path, X, Z in parts]
             upper = [high[:, : len(rows)] for _, high in bounds]
             lower = upper if is_known else [low[:, : len(rows)] for low, _ in bounds]
             levels = compared(lower, upper, rows)
@@ -225,6 +232,15 @@ def _contenders(
     work = len(X) * sum(path.work for path in paths) if is_shared else 0
     for_each(range(0, len(X), chunk_size), work, make_worker)
     return _of_all(tops, shard.ranks, shape[2])
+
+
+def _bounds(
+    path: SamplePaths, X: Rows, rows: Tensor, Z: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Bounds at rows of a table, which are the points `Z`."""
+    if path.residual is None or distinct_blocks(path.kernel, X) is None:
+        return path.bounds(Z)
+    return path.bounds(Z, kernel_with(path.kernel, X, rows, path.points).mT)
 
 
 def _drawn(

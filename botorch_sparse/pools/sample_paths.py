@@ -31,7 +31,7 @@ import torch
 from botorch.exceptions import UnsupportedError
 from botorch.sampling.pathwise.features import KernelFeatureMap, gen_kernel_features
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
-from gpytorch.means import Mean
+from gpytorch.means import ConstantMean, Mean, ZeroMean
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
@@ -177,18 +177,21 @@ class SamplePaths:
     def _explained(self, X: Tensor, K: Tensor) -> Tensor:
         """What `k_S(x)` makes of the values, `k x q`."""
         f = self.beta @ K
-        X = X if X.is_floating_point() else X.to(f)
-        return self.mean(X) + f.to(X.dtype)
+        if X.is_floating_point():
+            return self.mean(X) + f.to(X.dtype)
+        needs_points = type(self.mean) not in (ConstantMean, ZeroMean)
+        return self.mean(X.to(f) if needs_points else X) + f
 
-    def bounds(self, X: Tensor) -> tuple[Tensor, Tensor]:
+    def bounds(self, X: Tensor, K: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """What values at `q x d` points are between, `k x q` each.
 
-        Themselves, or `NUM_DEVIATIONS` of the residual around them. Cost: O(q m^2).
+        Themselves, or `NUM_DEVIATIONS` of the residual around them. `K` is `k_S(x)`,
+        `m x q`, where it is known. Cost: O(q m^2).
         """
         if self.residual is None:
             values = self(X)
             return values, values
-        K = self._covariance(X)
+        K = self._covariance(X) if K is None else K
         values = self._explained(X, K)
         phi = torch.linalg.solve_triangular(self.residual.chol, K, upper=False)
         variance = prior_variance(self.kernel, X)

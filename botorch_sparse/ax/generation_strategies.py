@@ -219,7 +219,7 @@ def thompson_generation_strategy(
         )
     generator = {"surrogate_spec": _surrogate_spec(options)}
     spec = _sparse_spec(ThompsonAcquisition, generator, {}, options)
-    return _strategy("Thompson", num_initial, spec, options)
+    return _strategy("Thompson", num_initial, spec, options, takes_sums=False)
 
 
 def trust_region_generation_strategy(
@@ -292,7 +292,7 @@ def trust_region_generation_strategy(
         SparseGenerators.TRUST_REGION,
         generator_kwargs=as_python({k: v for k, v in kwargs.items() if v is not None}),
     )
-    return _strategy("TrustRegion", num_initial, spec, options)
+    return _strategy("TrustRegion", num_initial, spec, options, takes_sums=False)
 
 
 def _sparse_spec(
@@ -344,7 +344,12 @@ def _transform_configs(growth: float) -> dict[str, dict[str, Any]]:
 
 
 def _strategy(
-    node_name: str, num_initial: int, spec: GeneratorSpec, options: StrategyOptions
+    node_name: str,
+    num_initial: int,
+    spec: GeneratorSpec,
+    options: StrategyOptions,
+    *,
+    takes_sums: bool = True,
 ) -> GenerationStrategy:
     """The initial node and the one with the model."""
     check_whole("num_initial", num_initial)
@@ -355,7 +360,7 @@ def _strategy(
             name="Sobol",
             generator_specs=[initial],
             transition_criteria=[
-                MinArms(num_initial, node_name),
+                MinArms(num_initial, node_name, takes_sums=takes_sums),
                 MinArms(max(1, num_initial // 2), node_name, only_with_data=True),
             ],
             should_deduplicate=initial.generator_enum is Generators.SOBOL,

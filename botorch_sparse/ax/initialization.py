@@ -14,13 +14,16 @@ from ax.utils.common.random import with_rng_seed
 from botorch_sparse.argument_checks import check_kind, check_whole
 from botorch_sparse.ax.adaptive_batch_acquisition import AdaptiveBatchAcquisition
 from botorch_sparse.ax.sparse_generator import SparseGenerator
+from botorch_sparse.ax.strategy_options import check_metrics
 
 
 class MinArms(TransitionCriterion):
     """Met once the experiment has so many arms; a batch trial counts for all of its.
 
     Failed and abandoned trials do not count, repeats and arms that the user attached
-    do. With `only_with_data` only completed trials count.
+    do. With `only_with_data` only completed trials count. Metrics that the strategy
+    could not optimize later are refused here, before the first arm; see
+    `check_metrics`.
     """
 
     def __init__(
@@ -29,13 +32,20 @@ class MinArms(TransitionCriterion):
         transition_to: str,
         continue_trial_generation: bool | None = False,
         only_with_data: bool = False,
+        takes_sums: bool = True,
     ) -> None:
         super().__init__(transition_to, continue_trial_generation)
         self.threshold = threshold
         self.only_with_data = only_with_data
+        self.takes_sums = takes_sums
 
     def is_met(self, experiment: Experiment, curr_node: Any) -> bool:
-        """Whether there are enough."""
+        """Whether there are enough.
+
+        Raises:
+            UnsupportedError: See `check_metrics`.
+        """
+        check_metrics(experiment.optimization_config, takes_sums=self.takes_sums)
         return self.num_missing(experiment) <= 0
 
     def num_missing(self, experiment: Experiment) -> int:

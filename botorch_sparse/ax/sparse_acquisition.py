@@ -234,10 +234,10 @@ class SparseAcquisition(Acquisition):
         num = 0 if observed is None else int(rows_in(fitting, observed).sum())
         return (
             f"All {n} candidates of the table that satisfy the constraints are taken: "
-            f"{num} were evaluated, and {n - num} are pending or were found in this "
-            "call, which keeps none of its trials where it can't give all. Ask for "
-            "fewer at once: max_trials=1 gives the rows that are left one by one. Pass "
-            "allow_repeats=True to the strategy to evaluate rows again."
+            f"{num} were evaluated, and {n - num} are pending, have failed or were "
+            "found in this call, which keeps none of its trials where it can't give "
+            "all. Ask for fewer at once: max_trials=1 gives the rows that are left one "
+            "by one. Pass allow_repeats=True to the strategy to evaluate rows again."
         )
 
     def _select(self, n: int, choices: Tensor) -> Candidates:

@@ -12,15 +12,14 @@ from ax.adapter.torch import TorchAdapter
 from ax.core.data import MAP_KEY
 from ax.core.data_utils import ExperimentData
 from ax.core.observation import ObservationData, ObservationFeatures
-from ax.core.optimization_config import OptimizationConfig
 from ax.core.search_space import SearchSpace
-from botorch.exceptions import UnsupportedError
 from torch import Tensor
 
 from botorch_sparse.ax.arm_table import ArmTable
 from botorch_sparse.ax.cross_validation import LeftOutPredictions, predictions
 from botorch_sparse.ax.folds import AllButOne, DataByArm
 from botorch_sparse.ax.sparse_generator import SparseGenerator
+from botorch_sparse.ax.strategy_options import check_metrics
 from botorch_sparse.ax.trial_data import last_note
 from botorch_sparse.ax.trust_region_generator import TrustRegionGenerator
 
@@ -42,18 +41,27 @@ class SparseAdapter(TorchAdapter):
     def _gen(self, n: int, search_space: SearchSpace, **kwargs: Any) -> GenResults:
         """Generate candidates; see `TorchAdapter`.
 
+        Failed trials count as pending ones, as abandoned ones do in Ax: the same data
+        would lead to the same arm again.
+
         Raises:
-            UnsupportedError: For an outcome constraint that combines metrics.
+            UnsupportedError: See `check_metrics`.
         """
-        _refuse_combinations(kwargs.get("optimization_config"))
+        check_metrics(kwargs.get("optimization_config"))
         generator = self.generator
         if isinstance(generator, SparseGenerator):
             generator.num_trials = len(self._experiment.trials)
             if generator.candidates is not None:
                 generator.choices = self._choices(generator.candidates, search_space)
+        failed = self._failed_points()
         if isinstance(generator, TrustRegionGenerator):
             generator.last_note = last_note(self._experiment)
-            generator.failed = self._failed_points()
+            generator.failed = self._rows(failed)
+        elif failed:
+            pending = kwargs.get("pending_observations") or {}
+            kwargs["pending_observations"] = {
+                name: [*pending.get(name, []), *failed] for name in self.outcomes
+            }
         return super()._gen(n, search_space, **kwargs)
 
     def get_training_data(self, filter_in_design: bool = False) -> ExperimentData:
@@ -113,8 +121,8 @@ class SparseAdapter(TorchAdapter):
             return None
         return self.generator.left_out_models()
 
-    def _failed_points(self) -> Tensor:
-        """Points of failed and abandoned trials in the model's space, `f x d`."""
+    def _failed_points(self) -> list[ObservationFeatures]:
+        """The arms of failed and abandoned trials in the model's space."""
         trials = self._experiment.trials.values()
         gone = [t for t in trials if t.status.is_failed or t.status.is_abandoned]
         points = [
@@ -124,6 +132,10 @@ class SparseAdapter(TorchAdapter):
         points = [p for p in points if known <= p.parameters.keys()]
         for transform in self.transforms.values() if points else ():
             points = transform.transform_observation_features(points)
+        return points
+
+    def _rows(self, points: list[ObservationFeatures]) -> Tensor:
+        """Points of the model's space, `f x d`."""
         X = [[float(p.parameters[name]) for name in self.parameters] for p in points]
         rows = torch.tensor(X, dtype=torch.double, device=self.device)
         return rows.reshape(len(points), len(self.parameters))
@@ -152,16 +164,6 @@ class SparseAdapter(TorchAdapter):
             own = self._search_space.clone(), model_space.clone()
             self._known_choices = known = own, choices
         return known[1]
-
-
-def _refuse_combinations(config: OptimizationConfig | None) -> None:
-    """Refuse what Ax 1.3 takes for a constraint on the first of its metrics."""
-    for constraint in [] if config is None else config.all_constraints:
-        if len(names := constraint.metric_names) > 1:
-            raise UnsupportedError(
-                f"Got an outcome constraint that combines the metrics {names}; need a "
-                "constraint on one metric. Add the combination as a metric of its own."
-            )
 
 
 def _as_arms(frame: pd.DataFrame) -> pd.DataFrame:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypedDict
 
 import pandas as pd
+from ax.core.objective import Objective
+from ax.core.optimization_config import OptimizationConfig
 from botorch.acquisition import AcquisitionFunction
 from botorch.acquisition.input_constructors import get_acqf_input_constructor
 from botorch.acquisition.logei import (
@@ -16,7 +18,7 @@ from botorch.acquisition.multi_objective.logei import (
     qLogNoisyExpectedHypervolumeImprovement,
 )
 from botorch.acquisition.multi_objective.parego import qLogNParEGO
-from botorch.exceptions import InputDataError
+from botorch.exceptions import InputDataError, UnsupportedError
 from botorch.optim import (
     gen_batch_initial_conditions,
     optimize_acqf,
@@ -173,3 +175,45 @@ def _check_mapping(name: str, value: object) -> None:
     """Refuse what holds no options by name."""
     if value is not None:
         check_kind(name, value, Mapping, "a dictionary of options, or None")
+
+
+def check_metrics(
+    config: OptimizationConfig | None, *, takes_sums: bool = True
+) -> None:
+    """Refuse combinations of metrics that Ax 1.3 reads otherwise, or all objectives.
+
+    Ax takes a constraint on several metrics for one on the first of them, and several
+    objectives, of which one combines metrics, for one of each metric.
+
+    Args:
+        config: What is optimized; None for nothing yet.
+        takes_sums: Whether a single objective may combine metrics.
+
+    Raises:
+        UnsupportedError: For what is refused.
+    """
+    if config is None:
+        return
+    own = "Add the combination as a metric of its own"
+    for constraint in config.all_constraints:
+        if len(names := constraint.metric_names) > 1:
+            raise UnsupportedError(
+                f"Got an outcome constraint that combines the metrics {names}; need a "
+                f"constraint on one metric. {own}."
+            )
+    objective = config.objective
+    parts = [
+        Objective(part.strip(), metric_name_to_signature={})
+        for part in objective.expression.split(",")
+    ]
+    combined = [part.expression for part in parts if part.is_scalarized_objective]
+    if combined and len(parts) > 1:
+        raise UnsupportedError(
+            f"Got several objectives, of which {combined[0]!r} combines metrics; need "
+            f"one metric for each. {own}."
+        )
+    if combined and not takes_sums:
+        raise UnsupportedError(
+            f"Got the objective {objective.expression!r}, which combines metrics; "
+            f"need one metric. {own}, or use sparse_generation_strategy."
+        )

@@ -22,6 +22,7 @@ from botorch_sparse.ax import (
     bbkb_generation_strategy,
     gssbo_generation_strategy,
     sparse_generation_strategy,
+    thompson_generation_strategy,
 )
 from botorch_sparse.models import SparseSingleTaskGP, SubsetSingleTaskGP
 
@@ -193,3 +194,24 @@ def test_a_failed_trial_is_followed_by_another_candidate(
     (after_loading,) = loaded.get_next_trials(max_trials=1).values()
     assert after == after_loading
     assert after != arm
+
+
+@pytest.mark.parametrize("name", ["sparse", "thompson"])
+def test_no_failed_row_is_proposed_again(name, make_client, fast):
+    """Where values are best all fail, and without noise nothing asks for repeats."""
+    rows = [{"x1": i / 2 - 5, "x2": 5.0} for i in range(31)]
+    options = {"candidates": rows, "allow_repeats": False, "seed": 0}
+    if name == "sparse":
+        strategy = sparse_generation_strategy(4, optimizer_options=fast, **options)
+    else:
+        strategy = thompson_generation_strategy(4, **options)
+    client, asked = make_client(strategy), list[float]()
+    for _ in range(12):
+        ((index, arm),) = client.get_next_trials(1).items()
+        asked.append(arm["x1"])
+        if asked[-1] > 5.0:
+            client.mark_trial_failed(index)
+        else:
+            client.complete_trial(index, raw_data={"f": asked[-1]})
+    assert sum(x1 > 5.0 for x1 in asked) >= 3
+    assert len(set(asked)) == 12

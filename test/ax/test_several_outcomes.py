@@ -17,6 +17,7 @@ from botorch_sparse.ax import (
     sparse_generation_strategy,
     thompson_acquisition,
     thompson_generation_strategy,
+    trust_region_generation_strategy,
 )
 from botorch_sparse.strategies import ThompsonSampling
 
@@ -52,6 +53,9 @@ def strategy_named(name: str, fast: dict[str, Any], **options: Any) -> Any:
         options.setdefault("candidates", points(60))
     if name == "thompson":
         return thompson_generation_strategy(4, **options)
+    if name == "trust_region":
+        del options["candidates"]
+        return trust_region_generation_strategy(4, **options)
     return sparse_generation_strategy(4, optimizer_options=fast, **options)
 
 
@@ -193,26 +197,38 @@ def test_constraints_relative_to_the_status_quo(name, make_client, attach, fast)
     assert 0 < sum(is_within) < len(raw)
 
 
-@pytest.mark.parametrize("name", ["sparse", "thompson"])
-def test_combinations_of_outcomes(name, make_client, attach, fast):
-    """Ax takes a constraint on a combination for one on its first metric."""
-    strategy = strategy_named(name, fast)
-    client = make_client(strategy, constraints=["g + h <= 9.0"])
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        # Ax takes it for a constraint on the first metric,
+        ({"constraints": ["g + h <= 9.0"]}, r"combines the metrics \['g', 'h'\]"),
+        # and these for three objectives.
+        ({"objective": "f - 2*g, -h"}, r"'f - 2\*g' combines metrics"),
+    ],
+)
+def test_combinations_of_outcomes(options, says, make_client, attach, fast):
+    """Refused before the first arm, and where there are some already."""
+    for name in ("sparse", "thompson"):
+        client = make_client(strategy_named(name, fast), **options)
+        with pytest.raises(UnsupportedError, match=says):
+            client.get_next_trials(1)
     told(client, attach)
-    with pytest.raises(UnsupportedError, match=r"combines the metrics \['g', 'h'\]"):
+    with pytest.raises(UnsupportedError, match=says):
         client.get_next_trials(1)
 
 
-def test_an_objective_that_is_a_combination(make_client, attach, fast):
-    """Acquisition functions take it, and paths of several outcomes do not."""
-    for name in ("sparse", "thompson"):
-        client = make_client(strategy_named(name, fast), objective="f - 2*g")
-        told(client, attach)
-        if name == "sparse":
-            assert len(client.get_next_trials(1)) == 1
-            continue
-        with pytest.raises(UnsupportedError, match="objective that combines 2 outc"):
-            client.get_next_trials(1)
+@pytest.mark.parametrize("name", ["thompson", "trust_region"])
+def test_an_objective_that_is_a_combination(name, make_client, fast):
+    """Paths of several outcomes do not take it: refused before the first arm."""
+    client = make_client(strategy_named(name, fast), objective="f - 2*g")
+    with pytest.raises(UnsupportedError, match="'f - 2\\*g', which combines metrics"):
+        client.get_next_trials(1)
+
+
+def test_acquisition_functions_take_a_combination(make_client, attach, fast):
+    client = make_client(strategy_named("sparse", fast), objective="f - 2*g")
+    told(client, attach)
+    assert len(client.get_next_trials(1)) == 1
 
 
 def test_a_model_with_an_outcome_transform():

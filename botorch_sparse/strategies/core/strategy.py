@@ -142,6 +142,8 @@ class Strategy(ABC):
     takes_discrete_features: ClassVar[bool] = False
     # Whether `ask` leaves feedback for a part of a batch alone.
     waits_for_batch: ClassVar[bool] = False
+    # Whether batches follow a plan, which trials alone do not tell.
+    has_plan: ClassVar[bool] = False
     # How large feedback may be, either way, for it to be learned from.
     largest_value: ClassVar[float] = LARGEST_VALUE
     # What it learns; None without a model of its own. See `ModelStrategy`.
@@ -470,6 +472,8 @@ class Strategy(ABC):
             UnsupportedError: If batches follow a plan, as in `SBPE` and
                 `TrustRegionBBKB`: resume a saved state instead.
         """
+        if self.has_plan:
+            raise UnsupportedError(f"{type(self).__name__} {HAS_A_PLAN}")
         points = as_ids(pending)
         if points is None or (points and self.box is not None):
             X = as_points("pending", pending, self.domain.dim, self.domain.device)

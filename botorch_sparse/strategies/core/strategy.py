@@ -408,7 +408,7 @@ class Strategy(ABC):
             _learn_new(self)
         if trials and trials[-1].batch >= 0:
             batches, number = self.record.batches, trials[-1].batch
-            seconds = batches[number].tell_seconds + _seconds_since(start)
+            seconds = batches[number].tell_seconds + (time.perf_counter() - start)
             batches.change(number, tell_seconds=seconds)
 
     @step
@@ -825,11 +825,6 @@ def _next_batch(draft: Strategy, most: int | None, start: float) -> Batch:
     return batch_of(draft.record, trials, note=note)
 
 
-def _seconds_since(start: float) -> float:
-    """Seconds since a reading of `time.perf_counter`; none where it went back."""
-    return max(0.0, time.perf_counter() - start)
-
-
 def _propose(draft: Strategy, max_batch_size: int | None, start: float) -> list[Trial]:
     """New trials; none if nothing is selected."""
     number = len(draft.record.batches)
@@ -838,7 +833,7 @@ def _propose(draft: Strategy, max_batch_size: int | None, start: float) -> list[
     if not chosen:
         return []
     record.size = len(chosen)
-    record.ask_seconds = _seconds_since(start)
+    record.ask_seconds = time.perf_counter() - start
     draft.record.batches.append(record)
     return draft._trials.propose(chosen, number)
 

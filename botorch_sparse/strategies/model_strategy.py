@@ -127,8 +127,10 @@ class ModelStrategy(Strategy, Generic[S]):
         covar_module: See above, as `lam`.
         lam: See there.
         surrogate: From the domain and the settings to what learns: a value with
-            `learn`, `predict`, `posterior`, `model`, `inducing`, `certificate`,
-            `clear`, `config`, `state_dict` and `of_state`, such as `Surrogate`.
+            `learn`, `predict`, `posterior`, `model`, `clear`, `config`, `state_dict`
+            and `of_state`, and `certificate` for plots, such as `Surrogate`.
+            `_describe` reads `num_inducing` and `max_variance`, `set_candidates` calls
+            `moved`, and with `related` there are `parts`.
         mean_module: See above, as the next five.
         num_initial: See there.
         initial_design: See there.

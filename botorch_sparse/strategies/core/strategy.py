@@ -325,7 +325,7 @@ class Strategy(ABC):
             UnsupportedError: If there is nothing left to propose.
         """
         start = time.perf_counter()
-        limit = _ask_limit(max_batch_size, max_seconds, progress)
+        limit = _limit_of(max_batch_size, max_seconds, progress)
         sizes = [s for s in (max_batch_size, self.batch_size) if s is not None]
         most = min(sizes, default=None)
         self._ask_limit = limit
@@ -792,7 +792,7 @@ class Strategy(ABC):
         return own | self.domain.config()
 
 
-def _ask_limit(
+def _limit_of(
     max_batch_size: int | None,
     max_seconds: float | None,
     progress: Callable[[int], Any] | None,

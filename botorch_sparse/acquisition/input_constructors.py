@@ -5,16 +5,14 @@ their own: BoTorch's registry imports `scipy.stats`, half a second that a strate
 no use for.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from botorch.acquisition.input_constructors import (
     acqf_input_constructor,
     construct_inputs_qUCB,
 )
-from botorch.acquisition.objective import MCAcquisitionObjective, PosteriorTransform
+from botorch.acquisition.objective import PosteriorTransform
 from botorch.models.model import Model
-from botorch.sampling.base import MCSampler
 from torch import Tensor
 
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
@@ -41,25 +39,4 @@ def construct_inputs_batch_ucb(
     }
 
 
-@acqf_input_constructor(qBatchUpperConfidenceBound)
-def construct_inputs_q_batch_ucb(
-    model: Model,
-    objective: MCAcquisitionObjective | None = None,
-    posterior_transform: PosteriorTransform | None = None,
-    X_pending: Tensor | None = None,
-    sampler: MCSampler | None = None,
-    X_baseline: Tensor | None = None,
-    constraints: list[Callable[[Tensor], Tensor]] | None = None,
-    beta: float = 0.2,
-) -> dict[str, Any]:
-    """Constructor arguments for Ax, as for `qUpperConfidenceBound`."""
-    return construct_inputs_qUCB(
-        model=model,
-        objective=objective,
-        posterior_transform=posterior_transform,
-        X_pending=X_pending,
-        sampler=sampler,
-        X_baseline=X_baseline,
-        constraints=constraints,
-        beta=beta,
-    )
+acqf_input_constructor(qBatchUpperConfidenceBound)(construct_inputs_qUCB)

@@ -330,7 +330,7 @@ def frozen_of(acqf: AcquisitionFunction) -> FrozenPosterior:
     return freeze(acqf.model).with_batch(acqf.X_pending)
 
 
-def check_optimizer_options(given: Mapping[str, Any]) -> None:
+def check_search_options(given: Mapping[str, Any]) -> None:
     """Refuse what is not the user's to set, or what `optimize_acqf` doesn't know.
 
     Otherwise the first point that is searched for would fail.
@@ -351,7 +351,7 @@ def check_optimizer_options(given: Mapping[str, Any]) -> None:
 
 def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     """Options of `optimize_acqf` for one point."""
-    check_optimizer_options(given)
+    check_search_options(given)
     # Given starts stay alone, since random ones need not satisfy the constraints.
     starts = given.get("batch_initial_conditions")
     default = DEFAULT_OPTIONS if starts is None else {"num_restarts": len(starts)}

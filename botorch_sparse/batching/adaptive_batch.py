@@ -25,6 +25,7 @@ from botorch_sparse.batching.acquisition_batch import (
 )
 from botorch_sparse.batching.pool_of_choices import PoolBatch, suits_pool
 from botorch_sparse.batching.rules import (
+    MAX_BATCH_SIZE,
     MAX_BOX_BATCH,
     BatchView,
     GrowingBatch,
@@ -32,9 +33,6 @@ from botorch_sparse.batching.rules import (
     Rule,
     rule_of,
 )
-
-# Where a batch among choices ends at the latest.
-MAX_BATCH_SIZE = 10_000
 
 Reason = Literal["ratio_threshold", "max_batch_size", "choices", "variance"]
 

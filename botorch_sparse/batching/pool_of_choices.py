@@ -29,6 +29,7 @@ from botorch_sparse.pools.exact_pool import ExactPool
 from botorch_sparse.pools.nystrom_pool import NystromPool
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.pools.table_batch import Points
+from botorch_sparse.posteriors import RepeatedRows
 
 # Models whose prior has their mean and their kernel.
 PLAIN = {SingleTaskGP.forward, SparseSingleTaskGP.forward}
@@ -47,7 +48,8 @@ class PoolBatch:
     ) -> None:
         frozen, device = acqf.frozen, X.device
         self._X = X
-        self._different = _first_of_equals(X) if unique else torch.arange(len(X))
+        every = torch.arange(len(X))
+        self._different = RepeatedRows.find(X).first.cpu() if unique else every
         self._num_pending, size = len(frozen.X_batch), len(self._different)
         self._line = _AffineBound.of(acqf)
         left = X[self._different.to(device)] if unique else X
@@ -163,11 +165,3 @@ def _points(frozen: FrozenPosterior, Z: Tensor, sign: int) -> Points:
     Y = sign * model.train_targets.to(Z)
     exact.rebuild(frozen.train_X, Y, training_noise(model).to(Z).expand_as(Y))
     return exact
-
-
-def _first_of_equals(X: Tensor) -> Tensor:
-    """The first row of each different one, in order; on the host."""
-    different, which = torch.unique(X, dim=0, return_inverse=True)
-    rows = torch.arange(len(X), device=X.device)
-    first = rows.new_full((len(different),), len(X))
-    return first.scatter_reduce(0, which, rows, "amin").sort().values.cpu()

@@ -32,8 +32,9 @@ from botorch_sparse.acquisition.ratios import (
 )
 from botorch_sparse.argument_checks import check_whole
 
-# Where a batch on a box ends at the latest by default: each point is an optimization.
-MAX_BOX_BATCH = 256
+# Where a batch ends at the latest: points without variance add nothing to any bound. On
+# a box earlier by default, since each point is an optimization.
+MAX_BATCH_SIZE, MAX_BOX_BATCH = 10_000, 256
 
 
 class BatchView(Protocol):

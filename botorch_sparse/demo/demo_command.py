@@ -6,7 +6,6 @@ proposes the next rows of a table of one's own; see `botorch_sparse.suggest`.
 """
 
 import argparse
-import math
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -20,6 +19,7 @@ from botorch_sparse.command_line import (
     INTERRUPTED,
     OneLineParser,
     positive_int,
+    positive_number,
     printable,
     say,
     seed_number,
@@ -254,7 +254,7 @@ def _add_paper_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--lengthscale",
-        type=_positive_float,
+        type=positive_number,
         metavar="L",
         help="of --paper's kernel (default: 17.5 for abalone, 12.5 for "
         "california_housing, 12.5 sqrt(d / 8) for d other features)",
@@ -266,7 +266,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--gp-seconds",
-        type=_positive_float,
+        type=positive_number,
         default=20.0,
         metavar="S",
         help="time for GP-UCB (default: 20)",
@@ -306,16 +306,6 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         "(one method, one seed)",
     )
     add("--quiet", action="store_true", help="no progress bars")
-
-
-def _positive_float(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
 
 
 def _device(text: str) -> torch.device:

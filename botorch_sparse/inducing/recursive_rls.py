@@ -5,7 +5,7 @@ References:
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -94,29 +94,19 @@ class RecursiveRLSSampler:
         reached. Above it points are left out, `p` is what it was before that, and the
         sums come out too small. Levels that a cap leaves short overestimate leverage.
         """
-        return self._sample(covar_module, X, noise, generator, self.delta)
-
-    def _sample(
-        self,
-        covar_module: Kernel,
-        X: Tensor,
-        noise: Tensor,
-        generator: torch.Generator,
-        delta: float,
-    ) -> tuple[Tensor, Tensor]:
-        """One level of the recursion; see `sample`."""
         n, cap = X.shape[0], self.max_inducing_points
-        if n <= max(1, self.oversampling * 12 * math.log(1 / delta)):
+        if n <= max(1, self.oversampling * 12 * math.log(1 / self.delta)):
             everything, p = torch.arange(n, device=X.device), torch.ones_like(noise)
             return thinned(cap, everything, p, generator), p[:cap]
         half = bernoulli(torch.full_like(noise, 0.5), generator)
-        sub, p_sub = self._sample(
-            covar_module, X[half], noise[half], generator, delta / 3
+        below = replace(self, delta=self.delta / 3)
+        sub, p_sub = below.sample(
+            covar_module, X[half], noise[half], generator=generator
         )
         S = half[sub]
         variance = variance_given(covar_module, X, X[S], noise[S] * p_sub)
         leverage = 1.5 * variance / noise
-        log_term = (leverage.sum() / delta).log().clamp_min(1.0)
+        log_term = (leverage.sum() / self.delta).log().clamp_min(1.0)
         p = (self.oversampling * leverage * log_term).clamp_max(1.0)
         index = draw(p, cap, generator)
         return index, p[index]

@@ -17,14 +17,13 @@ from botorch_sparse.argument_checks import (
     check_number,
     check_tensors,
 )
-from botorch_sparse.inducing.certificate import accuracy_certificate
+from botorch_sparse.inducing.certificate import BLOCK_ROWS, accuracy_certificate
 from botorch_sparse.inducing.gradient_diversity import validate_forced
 from botorch_sparse.kernels import in_double
 from botorch_sparse.posteriors import NystromFeatures
 
 # Products with K that bound its norm from below.
 NUM_POWERS = 10
-BLOCK_ROWS = 512
 
 
 @torch.no_grad()

@@ -188,18 +188,6 @@ def _padded(K: Tensor, index: Tensor, kept: Tensor | None) -> Tensor:
     return torch.where(both, K, torch.eye(K.shape[-1], dtype=K.dtype, device=K.device))
 
 
-def independent_points(schur: Tensor, prior_variance: Tensor) -> Tensor:
-    """The points that neither present inducing points nor one another explain; O(p^3).
-
-    `schur` (`p x p`) is their covariance given the present ones. Indices are in pivot
-    order.
-    """
-    scale = prior_variance.detach().clamp_min(torch.finfo(schur.dtype).tiny).sqrt()
-    correlation = (schur.detach() / scale.unsqueeze(-1) / scale).unsqueeze(0)
-    factor = _pivoted_cholesky(correlation, RELATIVE_RESIDUAL[schur.dtype])
-    return factor.index.squeeze(0)
-
-
 def _pivoted_cholesky(correlation: Tensor, threshold: float) -> InducingFactor:
     """LAPACK's pivoted Cholesky of `b` matrices; one copy to the host, one back."""
     on_host = correlation.cpu()

@@ -13,7 +13,7 @@ A batched solve would copy the one `m x m` factor `t` times for points of shape
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -25,11 +25,9 @@ from torch import Tensor
 from botorch_sparse.argument_checks import check_kind, check_tensors
 from botorch_sparse.kernels import dense_covariance, prior_variance
 from botorch_sparse.kernels.kernel_matrices import is_thread_safe
-from botorch_sparse.linear_operators import UpdatableCholeskyLinearOperator
 from botorch_sparse.posteriors.factorization import (
     InducingFactor,
     factorize_batch,
-    independent_points,
 )
 from botorch_sparse.threads import KERNEL_ENTRY, row_chunks
 
@@ -269,36 +267,3 @@ class NystromFeatures:
         batches = torch.broadcast_shapes(X.shape[:-2], self.batch_shape).numel()
         m = self.num_inducing
         return batches * X.shape[-2] * m * (2 * m + KERNEL_ENTRY)
-
-    def append(self, X_new: Tensor) -> Self:
-        """The features with more inducing points: a border update of `L`.
-
-        Args:
-            X_new: A `p x d` tensor of points, for features without a batch. What the
-                present points explain to rounding is left out.
-
-        Returns:
-            New features, whose `inducing_index` counts through the present inducing
-            points and then `X_new`. Cost: O(m^2 p).
-        """
-        S, m = self.inducing_points, self.num_inducing
-        # Taken once: for fewer rows the kernel would round otherwise, and the points
-        # that are independent in one rounding need not be in another.
-        cross = self.covariance_with_inducing(X_new)
-        corner = self.covar_module(X_new).to_dense()
-        phi = self.features_from_covariance(cross)
-        kept = independent_points(corner - phi @ phi.mT, corner.diagonal())
-        return replace(
-            self,
-            inducing_points=torch.cat([S, X_new[kept]], dim=-2),
-            inducing_index=torch.cat([torch.arange(m, device=S.device), m + kept]),
-            chol_inducing=bordered(
-                self.chol_inducing, cross[:, kept], corner[kept][:, kept]
-            ),
-        )
-
-
-def bordered(L: Tensor, cross: Tensor, corner: Tensor) -> Tensor:
-    """Factor of the matrix of `L` bordered by `cross` (`m x p`) and `corner`."""
-    grown = UpdatableCholeskyLinearOperator(L).append(cross, corner)
-    return grown.cholesky().to_dense()

@@ -36,7 +36,6 @@ from botorch_sparse.posteriors.factorization import inner_cholesky
 from botorch_sparse.posteriors.features import (
     CHUNK_SIZE,
     NystromFeatures,
-    bordered,
     by_rows,
     inner_rows,
     solve_rows,
@@ -516,30 +515,6 @@ class NystromPosterior:
             return self
         L_B, a = absorb(self.chol_inner, self.weights, self.updates)
         return replace(self, chol_inner=L_B, weights=a, updates=())
-
-    def append_inducing(
-        self, X_new: Tensor, X: Tensor, Y: Tensor, noise: Tensor
-    ) -> "NystromPosterior":
-        r"""Append inducing points: border updates of `L` and `L_B`.
-
-        Needs the data again, since the new features must be taken at all of them.
-
-        Args:
-            X_new: A `p x d` tensor of points; see `NystromFeatures.append`.
-            X: All data so far, `n x d`.
-            Y: `n` observations.
-            noise: `n` noise variances.
-
-        Returns:
-            A new posterior. Cost: O(n (m + p)^2) for the statistics, O(m^2 p) for the
-            factors.
-        """
-        m = self.num_inducing
-        grown = self.without_data(self.feature_map.append(X_new), self.mean_module)
-        gram, b = grown.statistics(X, Y, noise)
-        corner = gram[m:, m:] + grown.chol_inner[m:, m:]  # the latter the identity
-        L_B = bordered(self.chol_inner, gram[:m, m:], corner)
-        return grown.replace_inner(L_B, b)
 
     def statistics(self, X: Tensor, Y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         r"""The sums :math:`\Phi D^{-1} \Phi^\top` and :math:`\Phi D^{-1} (y - c)`.

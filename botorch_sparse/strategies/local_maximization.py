@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ BISECTIONS = 30
 # too early.
 LEAST_OPTIONS = {"num_restarts": 10, "raw_samples": 1024}
 
-Function = Callable[[Tensor], Tensor]
+Function: TypeAlias = Callable[[Tensor], Tensor]
 
 
 def maximize_from_points(

@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from botorch_sparse.argument_checks import check_flag, check_number
-from botorch_sparse.batching.rules import MAX_BOX_BATCH
+from botorch_sparse.batching.rules import MAX_BATCH_SIZE, MAX_BOX_BATCH
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.inducing.sampler import validate_sampler
 from botorch_sparse.models.inducing_points import EXACT_SIZE
@@ -46,8 +46,6 @@ from botorch_sparse.strategies.surrogates.table_posterior import (
     NystromTablePosterior,
 )
 
-# Where a batch ends at the latest: points without variance add nothing to any bound.
-MAX_BATCH_SIZE = 10_000
 # Points of a table that are all inducing points, where the kernel is inferred.
 EXACT_ON_TABLES = 100
 # Points of a box that earlier campaigns choose the first ones from.
@@ -129,8 +127,10 @@ class ModelStrategy(Strategy, Generic[S]):
         covar_module: See above, as `lam`.
         lam: See there.
         surrogate: From the domain and the settings to what learns: a value with
-            `learn`, `predict`, `posterior`, `model`, `inducing`, `certificate`,
-            `clear`, `config`, `state_dict` and `of_state`, such as `Surrogate`.
+            `learn`, `predict`, `posterior`, `model`, `clear`, `config`, `state_dict`
+            and `of_state`, and `certificate` for plots, such as `Surrogate`.
+            `_describe` reads `num_inducing` and `max_variance`, `set_candidates` calls
+            `moved`, and with `related` there are `parts`.
         mean_module: See above, as the next five.
         num_initial: See there.
         initial_design: See there.

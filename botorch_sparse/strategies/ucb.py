@@ -22,6 +22,7 @@ from botorch_sparse.acquisition.confidence import (
 from botorch_sparse.acquisition.confidence.radius import NormBoundRadius, require_radius
 from botorch_sparse.argument_checks import check_choice, check_number
 from botorch_sparse.batching.rules import (
+    MAX_BATCH_SIZE,
     MAX_BOX_BATCH,
     FixedSize,
     Global,
@@ -56,7 +57,6 @@ from botorch_sparse.strategies.guarantees import (
 )
 from botorch_sparse.strategies.local_maximization import most_uncertain
 from botorch_sparse.strategies.model_strategy import (
-    MAX_BATCH_SIZE,
     ModelOptions,
     ModelStrategy,
     OneOrEach,

@@ -17,7 +17,6 @@ from botorch_sparse.posteriors import (
 )
 from botorch_sparse.posteriors.factorization import (
     factorize_batch,
-    independent_points,
     inner_cholesky,
 )
 
@@ -174,17 +173,6 @@ def test_gradients_reach_the_points_kept(name, double):
     torch.testing.assert_close(attached.detach(), detached, rtol=1e-6, atol=1e-7)
     one = torch.ones(1, **double).requires_grad_()
     assert torch.autograd.gradcheck(value, (one,))
-
-
-def test_independent_points(double):
-    S = points(5, **double)
-    S = torch.cat([S, S[:2], torch.zeros(1, 2, **double)])
-    K = gram("linear", S)
-    assert len(independent_points(K, K.diagonal())) == 2
-    tiny = independent_points(1e-17 * K, K.diagonal())
-    assert tiny.tolist() == []
-    nothing = independent_points(K[:0, :0], K.diagonal()[:0])
-    assert nothing.tolist() == []
 
 
 def test_elements_without_a_factor(double):

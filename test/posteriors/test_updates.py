@@ -1,4 +1,4 @@
-"""Rank-q, border and variance-only updates against rebuilding from scratch."""
+"""Rank-q and variance-only updates against rebuilding from scratch."""
 
 from itertools import product
 from typing import Any
@@ -60,7 +60,6 @@ def test_condition_leaves_the_original_alone(double):
     posterior = from_data(kernel, X, Y, noise, X[:5])
     before = posterior.moments(Z)
     posterior.condition(X, Y, noise)
-    posterior.append_inducing(X[5:8], X, Y, noise)
     posterior.hallucinate(X[:3], noise[:3])
     assert torch.equal(posterior.moments(Z).mean, before.mean)
     assert torch.equal(posterior.moments(Z).variance, before.variance)
@@ -90,76 +89,6 @@ def test_representer_weights_after_fantasies(name, double):
         moments, expected = each.moments(Z), whole.moments(Z)
         for got, value in zip(moments, expected, strict=True):
             torch.testing.assert_close(got[0], value, rtol=1e-6, atol=1e-8)
-
-
-@sweep(
-    "name, m, p",
-    [(name, *s) for name in KERNELS for s in [(0, 4), (6, 0), (6, 1), (6, 9)]],
-    [("matern32", 6, 9), ("linear", 0, 4)],
-)
-def test_append_is_from_data_with_more_points(name, m, p, double):
-    X, Y, noise, Z = data(50, 1e-2, **double)
-    kernel = oracles.make_kernel(name, **double)
-    small = from_data(kernel, X, Y, noise, X[:m])
-    grown = small.append_inducing(X[m : m + p], X, Y, noise)
-    whole = from_data(kernel, X, Y, noise, X[: m + p])
-    assert grown.num_inducing == whole.num_inducing
-    assert_same(grown, whole, Z)
-    # And once more, on top of a posterior that was itself appended to.
-    again = grown.append_inducing(X[20:23], X, Y, noise)
-    S = torch.cat([X[: m + p], X[20:23]])
-    assert_same(again, from_data(kernel, X, Y, noise, S), Z)
-
-
-def test_append_leaves_out_what_is_explained(double):
-    X, Y, noise, Z = data(50, 1e-2, **double)
-    kernel = oracles.make_kernel("matern32", **double)
-    small = from_data(kernel, X, Y, noise, X[:6])
-    new = torch.cat([X[2:4], X[6:7], X[6:7], X[7:8] + 1e-12, X[7:8]])
-    grown = small.append_inducing(new, X, Y, noise)
-    assert grown.num_inducing == 8
-    asked = torch.cat([small.inducing_points, new])
-    assert torch.equal(grown.inducing_points, asked[grown.inducing_index])
-    S = torch.cat([X[:7], X[7:8]])
-    assert_same(grown, from_data(kernel, X, Y, noise, S), Z)
-    nothing = small.append_inducing(X[:3], X, Y, noise)
-    assert nothing.num_inducing == 6
-    assert_same(nothing, small, Z)
-
-
-@sweep("name", ["rbf", "matern12", "matern52", "product"], ["matern52"])
-def test_append_many_repeats(name, tkwargs):
-    """Rounding in the kernel lets some repeats pass; they must do no harm."""
-    X, Y, noise, Z = data(300, 1e-1, **tkwargs)
-    X, Z = 10 * X, 10 * Z
-    X[250:] = X[:50]
-    kernel = oracles.make_kernel(name, **tkwargs)
-    small = from_data(kernel, X, Y, noise, X[:150])
-    grown = small.append_inducing(X[:40], X, Y, noise)
-    single = tkwargs["dtype"] == torch.float32
-    close = {"rtol": 2e-2 if single else 1e-5, "atol": 1e-2 if single else 1e-6}
-    # The residual of a repeat is rounding, and that is what it may take away.
-    points = X[:40].cpu().double()
-    close["atol"] += (
-        oracles.effect_of_rounding(
-            lambda: oracles.DENSE[name](points, points), tkwargs["dtype"]
-        )
-        / kernel(X, diag=True).max().item()
-    )
-    scale = kernel(Z, diag=True)
-    before, after = small.moments(Z), grown.moments(Z)
-    torch.testing.assert_close(after.mean, before.mean, **close)
-    torch.testing.assert_close(after.variance / scale, before.variance / scale, **close)
-
-
-def test_append_points_of_zero_prior_variance(double):
-    X, Y, noise, Z = data(20, 1e-2, **double)
-    kernel = oracles.make_kernel("linear", **double)
-    small = from_data(kernel, X, Y, noise, X[:1])
-    new = torch.cat([torch.zeros(1, 2, **double), X[1:3]])
-    grown = small.append_inducing(new, X, Y, noise)
-    assert grown.num_inducing == 2
-    assert_same(grown, from_data(kernel, X, Y, noise, X[:2]), Z)
 
 
 @sweep("name", oracles.KERNELS, ["matern52"])

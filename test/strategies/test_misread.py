@@ -1,9 +1,7 @@
 """Input that would be read as something else: it is read right, or refused."""
 
 import math
-import time
 from functools import partial
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -143,15 +141,6 @@ def test_texts_among_numbers_are_refused(cells: list[Any]) -> None:
     refused("'mixed'", ThompsonSampling, frame)
     frame["mixed"] = frame["mixed"].astype(str)
     assert ThompsonSampling(frame).candidates.shape == (15, 4)
-
-
-def test_no_time_is_negative(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a clock goes back."""
-    clock = count(1000.0, -1.0)
-    strategy = RandomSearch(X, batch_size=2)
-    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
-    strategy.tell(strategy.ask(), [0.0, 1.0])
-    assert strategy.history.seconds == 0.0
 
 
 def test_a_single_candidate() -> None:

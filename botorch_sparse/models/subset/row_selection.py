@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Protocol, Self, TypeAlias
 
 import torch
 from botorch.exceptions import InputDataError
@@ -81,10 +81,7 @@ class Selectable(Protocol):
         ...
 
 
-M = TypeVar("M", contravariant=True)
-
-
-class SubsetSelection(Protocol[M]):
+class SubsetSelection(Protocol):
     """Chooses rows of a model's data.
 
     Write one to select by something else: `model.all_train_X`, `model.all_train_Y`,
@@ -93,7 +90,7 @@ class SubsetSelection(Protocol[M]):
     """
 
     def __call__(
-        self, model: M, num: int, forced: Tensor, generator: torch.Generator
+        self, model: Any, num: int, forced: Tensor, generator: torch.Generator
     ) -> Tensor:
         """Choose.
 
@@ -148,7 +145,7 @@ def mixed(
     return random_rows(model.num_observations, num, spread.cpu(), generator)
 
 
-SELECTIONS: dict[str, SubsetSelection[Selectable]] = {
+SELECTIONS: dict[str, SubsetSelection] = {
     "leverage": by_leverage,
     "mixed": mixed,
     "gradient": by_gradient,
@@ -157,12 +154,12 @@ SELECTIONS: dict[str, SubsetSelection[Selectable]] = {
 }
 
 
-def selection_named(selection: object) -> SubsetSelection[Selectable]:
+def selection_named(selection: object) -> SubsetSelection:
     """The selection of a name, or the callable that was given."""
     if isinstance(selection, str) and selection in SELECTIONS:
         return SELECTIONS[selection]
     if callable(selection) and not isinstance(selection, type):
-        return cast(SubsetSelection[Selectable], selection)
+        return selection
     raise InputDataError(
         f"Got selection={selection!r}; need one of {tuple(SELECTIONS)} or a callable "
         "selection(model, num, forced, generator) that returns indices."
@@ -171,7 +168,7 @@ def selection_named(selection: object) -> SubsetSelection[Selectable]:
 
 @dataclass(frozen=True)
 class SelectionOptions:
-    """How rows are chosen; see `SubsetSingleTaskGP`.
+    """How rows are chosen; see `SubsetSingleTaskGP`. `of` knows the defaults.
 
     Args:
         selection: A name in `SELECTIONS` or a callable. By default `"gradient"` where
@@ -189,26 +186,28 @@ class SelectionOptions:
     gradients: str
     noise_scale: float
 
-    def __init__(
-        self,
+    def __post_init__(self) -> None:
+        selection_named(self.selection)
+        validate_gradients(self.reading, self.gradients, self.noise_scale)
+
+    @classmethod
+    def of(
+        cls,
         selection: Selection | None = None,
         reading: str | None = None,
         gradients: str | None = None,
         noise_scale: float | None = None,
-    ) -> None:
+    ) -> Self:
+        """With the defaults of those that are None."""
         if selection is None:
             is_free = (reading, gradients, noise_scale) == (None, None, None)
             selection = "leverage" if is_free else "gradient"
-        chosen = {
-            "selection": selection,
-            "reading": READING if reading is None else reading,
-            "gradients": GRADIENTS if gradients is None else gradients,
-            "noise_scale": NOISE_SCALE if noise_scale is None else noise_scale,
-        }
-        for name, value in chosen.items():
-            object.__setattr__(self, name, value)
-        selection_named(self.selection)
-        validate_gradients(self.reading, self.gradients, self.noise_scale)
+        return cls(
+            selection,
+            READING if reading is None else reading,
+            GRADIENTS if gradients is None else gradients,
+            NOISE_SCALE if noise_scale is None else noise_scale,
+        )
 
 
 @torch.no_grad()

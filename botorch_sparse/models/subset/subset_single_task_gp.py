@@ -131,7 +131,7 @@ class SubsetSingleTaskGP(FixedSubsetSingleTaskGP):
         input_transform: InputTransform | None = None,
         subset_size: int | None = None,
         num_initial: int = 0,
-        selection: str | SubsetSelection["SubsetSingleTaskGP"] | None = None,
+        selection: str | SubsetSelection | None = None,
         reading: str | None = None,
         gradients: str | None = None,
         noise_scale: float | None = None,
@@ -139,7 +139,7 @@ class SubsetSingleTaskGP(FixedSubsetSingleTaskGP):
         seed: int = 0,
     ) -> None:
         validate_counts(subset_size, num_initial, num_newest, seed)
-        chosen = SelectionOptions(selection, reading, gradients, noise_scale)
+        chosen = SelectionOptions.of(selection, reading, gradients, noise_scale)
         data, modules = (train_X, train_Y, train_Yvar), (likelihood, covar_module)
         transforms = (outcome_transform, input_transform)
         super().__init__(*data, *modules, mean_module, *transforms)
@@ -283,7 +283,7 @@ class SubsetSingleTaskGP(FixedSubsetSingleTaskGP):
         training_data: SupervisedDataset,
         subset_size: int | None = None,
         num_initial: int = 0,
-        selection: str | SubsetSelection["SubsetSingleTaskGP"] | None = None,
+        selection: str | SubsetSelection | None = None,
         reading: str | None = None,
         gradients: str | None = None,
         noise_scale: float | None = None,

@@ -142,6 +142,8 @@ class Strategy(ABC):
     takes_discrete_features: ClassVar[bool] = False
     # Whether `ask` leaves feedback for a part of a batch alone.
     waits_for_batch: ClassVar[bool] = False
+    # Whether batches follow a plan, which trials alone do not tell.
+    has_plan: ClassVar[bool] = False
     # How large feedback may be, either way, for it to be learned from.
     largest_value: ClassVar[float] = LARGEST_VALUE
     # What it learns; None without a model of its own. See `ModelStrategy`.
@@ -323,7 +325,7 @@ class Strategy(ABC):
             UnsupportedError: If there is nothing left to propose.
         """
         start = time.perf_counter()
-        limit = _ask_limit(max_batch_size, max_seconds, progress)
+        limit = _limit_of(max_batch_size, max_seconds, progress)
         sizes = [s for s in (max_batch_size, self.batch_size) if s is not None]
         most = min(sizes, default=None)
         self._ask_limit = limit
@@ -406,7 +408,7 @@ class Strategy(ABC):
             _learn_new(self)
         if trials and trials[-1].batch >= 0:
             batches, number = self.record.batches, trials[-1].batch
-            seconds = batches[number].tell_seconds + _seconds_since(start)
+            seconds = batches[number].tell_seconds + (time.perf_counter() - start)
             batches.change(number, tell_seconds=seconds)
 
     @step
@@ -470,6 +472,8 @@ class Strategy(ABC):
             UnsupportedError: If batches follow a plan, as in `SBPE` and
                 `TrustRegionBBKB`: resume a saved state instead.
         """
+        if self.has_plan:
+            raise UnsupportedError(f"{type(self).__name__} {HAS_A_PLAN}")
         points = as_ids(pending)
         if points is None or (points and self.box is not None):
             X = as_points("pending", pending, self.domain.dim, self.domain.device)
@@ -788,7 +792,7 @@ class Strategy(ABC):
         return own | self.domain.config()
 
 
-def _ask_limit(
+def _limit_of(
     max_batch_size: int | None,
     max_seconds: float | None,
     progress: Callable[[int], Any] | None,
@@ -821,11 +825,6 @@ def _next_batch(draft: Strategy, most: int | None, start: float) -> Batch:
     return batch_of(draft.record, trials, note=note)
 
 
-def _seconds_since(start: float) -> float:
-    """Seconds since a reading of `time.perf_counter`; none where it went back."""
-    return max(0.0, time.perf_counter() - start)
-
-
 def _propose(draft: Strategy, max_batch_size: int | None, start: float) -> list[Trial]:
     """New trials; none if nothing is selected."""
     number = len(draft.record.batches)
@@ -834,7 +833,7 @@ def _propose(draft: Strategy, max_batch_size: int | None, start: float) -> list[
     if not chosen:
         return []
     record.size = len(chosen)
-    record.ask_seconds = _seconds_since(start)
+    record.ask_seconds = time.perf_counter() - start
     draft.record.batches.append(record)
     return draft._trials.propose(chosen, number)
 

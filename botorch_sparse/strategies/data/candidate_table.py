@@ -27,7 +27,7 @@ from botorch_sparse.strategies.data.columns import (
     as_list,
     first_place,
     has_missing,
-    is_missing,
+    is_null,
     read_column,
     read_molecules,
     read_numbers,
@@ -470,7 +470,7 @@ def _check_keys(keys: Sequence[Hashable]) -> None:
             "numbers."
         ) from None
     if has_missing(different):
-        row = first_place(map(is_missing, keys))
+        row = first_place(map(is_null, keys))
         raise InputDataError(f"Row {row} (from 0) has no key; need one in each row.")
     if len(different) < len(keys):
         repeated = _repeated(keys)

@@ -261,7 +261,7 @@ def _items(
         reason = f"{items[row]!r} cannot be a category; need text."
         raise bad_cell(row, label, reason, keys) from None
     if has_missing(different):
-        raise bad_cell(first_place(map(is_missing, items)), label, NO_CATEGORY, keys)
+        raise bad_cell(first_place(map(is_null, items)), label, NO_CATEGORY, keys)
     return items
 
 
@@ -288,10 +288,10 @@ def has_missing(values: Collection[Hashable]) -> bool:
     kinds = set(map(type, values))
     if kinds <= {str}:
         return not all(map(str.strip, map(str, values)))
-    return not kinds <= {int, bool} and any(map(is_missing, values))
+    return not kinds <= {int, bool} and any(map(is_null, values))
 
 
-def is_missing(value: Hashable) -> bool:
+def is_null(value: Hashable) -> bool:
     """Whether a value is None, NaN, pandas' NA, or blank text."""
     if isinstance(value, str):
         return not value.strip()

@@ -262,9 +262,9 @@ class BoxDomain:
     def optimizer_options(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
         """Options of `optimize_acqf`, with defaults."""
         # It loads BoTorch's optimizers, which tables do without.
-        from botorch_sparse.batching.acquisition_batch import check_optimizer_options
+        from botorch_sparse.batching.acquisition_batch import check_search_options
 
-        check_optimizer_options(given or {})
+        check_search_options(given or {})
         return OPTIMIZER_OPTIONS | dict(given or {})
 
     def is_unique(self, unique: bool | None, *, is_known: bool) -> bool:

@@ -172,7 +172,7 @@ class GSSBO(ModelStrategy[SubsetSurrogate]):
             lam,
             partial(
                 SubsetSurrogate.begun,
-                options=SelectionOptions(selection, reading, gradients, noise_scale),
+                options=SelectionOptions.of(selection, reading, gradients, noise_scale),
             ),
             mean_module=None if covar_module is None else ZeroMean(),
             refit=refit,

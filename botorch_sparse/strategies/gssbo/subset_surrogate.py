@@ -66,7 +66,6 @@ class SubsetSurrogate:
     last_fit: int | None = None
     selection_seconds: float = 0.0
     posterior: ClassVar[None] = None  # no Nystrom posterior
-    inducing: ClassVar[tuple[()]] = ()
 
     @classmethod
     def begun(

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from botorch.exceptions import BotorchWarning, UnsupportedError
 from torch import Tensor
@@ -11,10 +11,9 @@ from typing_extensions import override
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius
 from botorch_sparse.argument_checks import check_whole
-from botorch_sparse.strategies.core.strategy import HAS_A_PLAN, Strategy
+from botorch_sparse.strategies.core.strategy import Strategy
 from botorch_sparse.strategies.core.transaction import step
 from botorch_sparse.strategies.data.domain import Domain
-from botorch_sparse.strategies.data.feedback import Points
 from botorch_sparse.strategies.data.history import Batch, History
 from botorch_sparse.strategies.data.run_record import (
     BatchRecord,
@@ -82,6 +81,8 @@ class RoundStrategy(Strategy):
         seed: Seed of the strategy's generator.
         minimize: See `Strategy`.
     """
+
+    has_plan: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -201,10 +202,6 @@ class RoundStrategy(Strategy):
             )
         found = self.progress.left.recommend(self.record, self._failed)
         return found.negated() if self.minimize else found
-
-    @override
-    def restore_trials(self, pending: Points, failed: Iterable[int] = ()) -> Batch:
-        raise UnsupportedError(f"{type(self).__name__} {HAS_A_PLAN}")
 
     def _pending_here(self) -> list[int]:
         """Pending points of the batch in progress."""

@@ -5,10 +5,10 @@ Eq. 15 and Algorithm 1): an intersection of sets that only a membership test des
 """
 
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from botorch.exceptions import (
@@ -21,13 +21,11 @@ from torch import Tensor
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.domain import draw_seed
 from botorch_sparse.strategies.data.run_record import RunRecord
-from botorch_sparse.strategies.local_maximization import maximize_from_points
+from botorch_sparse.strategies.local_maximization import Function, maximize_from_points
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds, Recommendation
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
 from botorch_sparse.strategies.surrogates.prior import Prior
 from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
-
-Function: TypeAlias = Callable[[Tensor], Tensor]
 
 # Points of the domain that `sample` tests at most before it walks from known ones.
 MAX_TRIES = 2**13

@@ -68,20 +68,15 @@ class BoxPosterior(DomainPosterior):
 
     Attributes:
         box: The domain.
-        known: The model; None before data.
+        model: The model; None before data.
     """
 
     box: Box
-    known: SparseSingleTaskGP | None = None
-
-    @property
-    @override
-    def model(self) -> SparseSingleTaskGP | None:
-        return self.known
+    model: SparseSingleTaskGP | None = None
 
     @override
     def blank(self, prior: Prior) -> Self:
-        return replace(self, prior=prior, known=None)
+        return replace(self, prior=prior, model=None)
 
     @override
     def on(self, domain: TableDomain, max_memory: int) -> Self:
@@ -108,7 +103,7 @@ class BoxPosterior(DomainPosterior):
         if isinstance(record, RobustEvaluations):
             extra = (1 / record.weight - 1).to(model.train_targets)
             model.outlier_noise = model.likelihood.noise.detach() * extra
-        return replace(self, prior=prior, known=model)
+        return replace(self, prior=prior, model=model)
 
     @cached_property
     @override

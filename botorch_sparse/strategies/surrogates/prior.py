@@ -18,6 +18,8 @@ from botorch_sparse.argument_checks import (
 )
 from botorch_sparse.kernels import in_double
 from botorch_sparse.models.refit_schedule import RefitSchedule
+from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.data.domain import Domain, refuse_large_inputs
 from botorch_sparse.strategies.surrogates.related import RelatedData
@@ -60,6 +62,22 @@ class Prior:
     def restore(self, values: Values) -> Values:
         """Back to units of the feedback."""
         return self.center + self.scale * values
+
+    def without_data(
+        self, S: Tensor, chunk_size: int | None = None
+    ) -> NystromPosterior:
+        """The posterior without data, with inducing points `S`. Cost: O(m^3)."""
+        return NystromPosterior.prior(
+            self.covar_module, S, mean_module=self.mean_module, chunk_size=chunk_size
+        )
+
+    def condition(
+        self, blank: NystromPosterior, X: Tensor, Y: Tensor, noise: Tensor
+    ) -> NystromPosterior:
+        """What `without_data` made, given data in the prior's unit. Cost: O(n m^2)."""
+        if self.mean_module is None:
+            return condition_with_constant_mean(blank, X, Y, noise)
+        return blank.condition(X, Y, noise)
 
     def state_dict(self) -> dict[str, Any]:
         """What `PriorSource.prior_of_state` needs."""

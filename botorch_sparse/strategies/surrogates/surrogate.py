@@ -26,7 +26,6 @@ from botorch_sparse.models import ModelCertificate, SparseSingleTaskGP
 from botorch_sparse.models.inducing_points import EXACT_SIZE, sample_inducing_points
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import Moments, NystromPosterior, leave_one_out
-from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
 from botorch_sparse.posteriors.outlier_noise import outlier_noise
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.data.domain import Domain, TableDomain
@@ -441,20 +440,14 @@ class Surrogate:
         weighted = record.weighted
         data = evaluations_at(record, values, chosen)
         X, (lam, scale) = self.source.inputs(data.X), (prior.lam, prior.scale)
-        mean = prior.mean_module
-        blank = NystromPosterior.prior(
-            prior.covar_module, X[data.chosen], mean_module=mean
-        )
+        blank = prior.without_data(X[data.chosen])
         Z = self.source.inputs(record.points(record.point[record.is_apart]).double())
         Y = record.values[record.is_apart].to(X) / scale
 
         def left_out(rho: Tensor) -> Moments:
             folded = weighted((lam / (lam + rho)).cpu()).folded()
             y, d = folded.Y.to(X) / scale, lam / folded.counts.to(X)
-            if mean is None:
-                posterior = condition_with_constant_mean(blank, X, y, d)
-            else:
-                posterior = blank.condition(X, y, d)
+            posterior = prior.condition(blank, X, y, d)
             return leave_one_out(posterior, Z, Y, lam + rho)
 
         noise, num = torch.full_like(Y, lam), len(record)

@@ -26,7 +26,6 @@ from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows
 from botorch_sparse.pools.table_batch import TableBatch
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import (
-    condition_with_constant_mean,
     posterior_of_chosen,
 )
 from botorch_sparse.strategies.data.domain import TableDomain, draw_seed
@@ -332,14 +331,15 @@ class NystromTablePosterior(TablePosterior):
 
 
 def posterior_of_data(
-    prior: Prior, X: Tensor, S: Tensor, data: FoldedEvaluations, **options: Any
+    prior: Prior,
+    X: Tensor,
+    S: Tensor,
+    data: FoldedEvaluations,
+    chunk_size: int | None = None,
 ) -> NystromPosterior:
     """The posterior of folded data at inputs `X`, with inducing points `S`."""
-    mean, noise = prior.mean_module, prior.lam / data.counts
-    blank = NystromPosterior.prior(prior.covar_module, S, mean_module=mean, **options)
-    if mean is None:
-        return condition_with_constant_mean(blank, X, data.Y / prior.scale, noise)
-    return blank.condition(X, data.Y / prior.scale, noise)
+    blank = prior.without_data(S, chunk_size)
+    return prior.condition(blank, X, data.Y / prior.scale, prior.lam / data.counts)
 
 
 def with_kernel(posterior: NystromPosterior, covar_module: Kernel) -> NystromPosterior:

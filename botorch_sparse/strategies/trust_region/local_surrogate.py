@@ -13,7 +13,6 @@ from botorch_sparse.pools.path_maximizers import maximize_paths, upper_bounds
 from botorch_sparse.pools.sample_paths import NUM_FEATURES, SamplePaths
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
 from botorch_sparse.strategies.data.domain import BoxDomain, Domain, draw_seed
 from botorch_sparse.strategies.data.preference import Preference
 from botorch_sparse.strategies.data.run_record import (
@@ -336,9 +335,7 @@ class LocalSurrogate:
         if len(values):
             most = self.max_inducing
             return local_posterior(self.source, prior, record, values, most)
-        X = self.source.inputs(self.domain.example_rows())
-        mean = prior.mean_module
-        return NystromPosterior.prior(prior.covar_module, X, mean_module=mean)
+        return prior.without_data(self.source.inputs(self.domain.example_rows()))
 
     @torch.no_grad()
     def predict(self, X: Tensor, record: RunRecord) -> tuple[Tensor, Tensor]:
@@ -590,10 +587,7 @@ def local_posterior(
     """
     data = evaluations_at(record, values)
     X, Y = source.inputs(data.X), data.Y / prior.scale
-    mean = prior.mean_module
-    blank = NystromPosterior.prior(prior.covar_module, X[:most], mean_module=mean)
+    blank = prior.without_data(X[:most])
     noise = prior.lam / data.counts
     noise[most:] += blank.residual(X[most:], blank.features(X[most:]))
-    if mean is None:
-        return condition_with_constant_mean(blank, X, Y, noise)
-    return blank.condition(X, Y, noise)
+    return prior.condition(blank, X, Y, noise)

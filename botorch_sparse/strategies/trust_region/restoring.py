@@ -12,12 +12,9 @@ from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from botorch_sparse.argument_checks import as_array, short_repr
+from botorch_sparse.posteriors import RepeatedRows
 from botorch_sparse.strategies.core.trials import Trial, TrialState
-from botorch_sparse.strategies.data.run_record import (
-    BatchRecord,
-    RunRecord,
-    row_keys,
-)
+from botorch_sparse.strategies.data.run_record import BatchRecord, RunRecord
 from botorch_sparse.strategies.trust_region.local_surrogate import LocalSurrogate
 
 
@@ -86,7 +83,9 @@ def restored_state(
         note: Where the regions stood; None if they begin.
     """
     num, last = len(reports.X), len(reports.X) + len(pending)
-    number, points = _numbered(torch.cat([reports.X, pending, failed]))
+    X = torch.cat([reports.X, pending, failed]).cpu()
+    rows = RepeatedRows.find(X)
+    number, points = rows.inverse, X[rows.first]
     point, out = number[:num], number[num:last].tolist()
     trial, of_trial = _trials(reports, point)
     runs = dict(state["surrogate"]["runs"])
@@ -169,17 +168,6 @@ def _trials(reports: Reports, point: Tensor) -> tuple[Tensor, Tensor]:
             of_trial.append(run)
         found.append(ids[trial, number])
     return torch.tensor(found).long(), torch.tensor(of_trial).long()
-
-
-def _numbered(X: Tensor) -> tuple[Tensor, Tensor]:
-    """Numbers of `n` points by their first rows, and the different points."""
-    place, number, first = dict[bytes, int](), list[int](), list[int]()
-    for row, key in enumerate(row_keys(X)):
-        if key not in place:
-            place[key] = len(first)
-            first.append(row)
-        number.append(place[key])
-    return torch.tensor(number).long(), X.cpu()[first]
 
 
 def _plain(prior: Mapping[str, Any]) -> dict[str, Any]:

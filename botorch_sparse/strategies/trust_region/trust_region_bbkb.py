@@ -40,11 +40,10 @@ from botorch_sparse.pools.sample_paths import require_random_features
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.core.fingerprint import fingerprint
-from botorch_sparse.strategies.core.strategy import HAS_A_PLAN
 from botorch_sparse.strategies.core.transaction import step
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import box_of, draw_seed
-from botorch_sparse.strategies.data.feedback import Points, refuse_large_values
+from botorch_sparse.strategies.data.feedback import refuse_large_values
 from botorch_sparse.strategies.data.history import Batch
 from botorch_sparse.strategies.data.outcomes import Outcome, Outcomes
 from botorch_sparse.strategies.data.run_record import BatchRecord
@@ -196,6 +195,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     batch_size: int
     takes_several_outcomes: ClassVar[bool] = True
     takes_discrete_features: ClassVar[bool] = True
+    has_plan: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -478,10 +478,6 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         refuse_large_values(Y, self.largest_value)
         state = self._state()
         self._load_state(restored_state(state, self.record, reports, out, gone, note))
-
-    @override
-    def restore_trials(self, pending: Points, failed: Iterable[int] = ()) -> Batch:
-        raise UnsupportedError(f"{type(self).__name__} {HAS_A_PLAN}")
 
     @override
     def _config(self) -> dict[str, Any]:

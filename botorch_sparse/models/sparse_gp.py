@@ -510,7 +510,9 @@ class SparseGP(ExactGP):
             Y: `batch_shape x q x m` observations. It may have one leading dimension
                 more than `X`: several observations of the same inputs.
             **kwargs: `noise`, the noise variances after the outcome transform, of the
-                shape of `Y` or of `X`'s batch. A fixed-noise model needs it.
+                shape of `Y` or of `X`'s batch. A fixed-noise model needs it. An exact
+                model is conditioned by GPyTorch, whose mean leaves it out where noise
+                is inferred.
 
         Returns:
             A model of all observations: a `SparseSingleTaskGP`, or a

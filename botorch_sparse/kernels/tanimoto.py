@@ -48,7 +48,7 @@ class TanimotoKernel(Kernel):
     no parameter. Put it into a `ScaleKernel` for a variance. Give models of it their
     inputs as they are (`input_transform=None`): scaled ones are no counts.
 
-    Whole numbers up to 32 are compared exactly, in float32 and in float64: entries of
+    Whole numbers up to 255 are compared exactly, in float32 and in float64: entries of
     the matrix have one rounding. Cost: O(n n' d) for an `n x n'` matrix, times the
     levels of the counts for those columns that have them.
 
@@ -225,7 +225,8 @@ def totals(x: Tensor) -> Tensor:
 def _sums_of_minima(x1: Tensor, x2: Tensor, dtype: torch.dtype) -> Tensor:
     """The sums of the smaller entries, `... x n x n'`, of bytes or other numbers."""
     if x1.dtype != torch.uint8 or x2.dtype != torch.uint8:
-        least = min(float(x.detach().amin()) for x in (x1, x2))
+        ends = (float(x.detach().amin()) for x in (x1, x2) if x.numel())
+        least = min(ends, default=0.0)
         if least < 0:
             raise InputDataError(
                 f"Got an entry {least} in the Tanimoto kernel; need bits, counts, or "

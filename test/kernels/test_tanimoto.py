@@ -87,6 +87,15 @@ def test_is_the_share_of_smaller_in_larger_entries(kind, dtype, sizes, device):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("has_gradient", [False, True])
+def test_no_points(kind, has_gradient):
+    X = fingerprints(kind, 3, 4).double().requires_grad_(has_gradient)
+    for pair in ((X, X[:0]), (X[:0], X), (X[:0], X[:0])):
+        found = TanimotoKernel()(*pair).to_dense()
+        assert found.shape == (len(pair[0]), len(pair[1]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_diagonals_batches_and_columns(kind):
     X, Z = fingerprints(kind, 2, 4, 6), fingerprints(kind, 2, 4, 6, seed=1)
     kernel = TanimotoKernel()

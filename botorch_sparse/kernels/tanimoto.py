@@ -238,10 +238,12 @@ def _sums_of_minima(x1: Tensor, x2: Tensor, dtype: torch.dtype) -> Tensor:
     most = min(_largest(x1), _largest(x2))
     is_exact = most * x1.shape[-1] < LARGEST_SUM
     exact = torch.float32 if is_exact else torch.float64
-    if has_few_entries(x2) and x1.dim() == 2:
-        return Entries.of(x2).sums_of_minima(x1, exact).mT
-    if has_few_entries(x1) and x2.dim() == 2:
-        return Entries.of(x1).sums_of_minima(x2, exact)
+    # Entries of the larger side look up those of the other, which a cache may hold.
+    sides = [(x1, x2), (x2, x1)] if len(x1) > len(x2) else [(x2, x1), (x1, x2)]
+    for rows, points in sides if x1.dim() == x2.dim() == 2 else ():
+        if has_few_entries(rows):
+            both = Entries.of(rows).sums_of_minima(points, exact)
+            return both if rows is x1 else both.mT
     if most > MOST_LEVELS or not is_exact:
         return _by_distance(x1.double(), x2.double())
     both = torch.zeros((), dtype=torch.float32, device=x1.device)

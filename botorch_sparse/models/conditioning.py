@@ -43,6 +43,11 @@ class ConcatenatedRows:
         """The number of rows. Cost: O(1)."""
         return sum(part.shape[-self.event_dims] for part in self.parts)
 
+    @property
+    def num_columns(self) -> int:
+        """The size of the last dimension, `d` for inputs."""
+        return self.parts[0].shape[-1]
+
     def append(self, rows: Tensor, batch_shape: torch.Size) -> Self:
         """With more rows, in a larger batch. Cost: O(1)."""
         return replace(self, parts=(*self.parts, rows), batch_shape=batch_shape)

@@ -11,7 +11,12 @@ from typing import Any, NoReturn, Self
 
 import gpytorch
 from botorch.exceptions import UnsupportedError
-from botorch.models.gpytorch import BatchedMultiOutputGPyTorchModel, GPyTorchModel
+from botorch.models import MultiTaskGP
+from botorch.models.gpytorch import (
+    BatchedMultiOutputGPyTorchModel,
+    GPyTorchModel,
+    MultiTaskGPyTorchModel,
+)
 from botorch.models.model import FantasizeMixin
 from botorch.sampling.base import MCSampler
 from gpytorch.distributions import MultivariateNormal
@@ -30,7 +35,8 @@ from botorch_sparse.models.conditioning import (
     fantasize_nothing,
 )
 from botorch_sparse.models.model_warnings import ModelWarnings
-from botorch_sparse.models.training_data import outputs_in_batch
+from botorch_sparse.models.tasks import validate_tasks
+from botorch_sparse.models.training_data import outputs_in_batch, validate_dimension
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.low_rank_update import LowRankUpdate
 from botorch_sparse.threads import one_thread
@@ -88,7 +94,7 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         parent: "ExactGP | SparseFantasyModel",
         posterior: NystromPosterior,
         new: NewData,
-    ) -> Self:
+    ) -> "SparseFantasyModel":
         """The model of a parent's data and new ones.
 
         Args:
@@ -103,7 +109,9 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
             inputs = ConcatenatedRows((X,), X.shape[:-2], event_dims=2)
             targets = ConcatenatedRows((Y,), Y.shape[:-1], event_dims=1)
         dtype = posterior.inducing_points.dtype
-        return cls(
+        has_tasks = isinstance(parent, MultiTaskGPyTorchModel)
+        kind = SparseMultiTaskFantasyModel if has_tasks else SparseFantasyModel
+        return kind(
             posterior.condition(*(t.to(dtype) for t in (new.X, new.Y, new.noise))),
             parent,
             inputs.append(new.X, new.batch_shape),
@@ -145,6 +153,7 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         """The posterior at `X`, `... x q x d` transformed inputs, in either mode."""
         if gpytorch.settings.prior_mode.on():
             return self.forward(X)
+        validate_dimension(X, self._inputs.num_columns)
         X = X.unsqueeze(-1) if X.dim() == 1 else X
         with one_thread():
             return self._posterior.predict(X, on_dense=self._warnings.large_joint)
@@ -173,15 +182,15 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         self, X: Tensor, Y: Tensor, **kwargs: Any
     ) -> "SparseFantasyModel":
         check_tensors(X=X, Y=Y)
-        noise, d = checked_noise(kwargs.get("noise")), self._inputs.parts[0].shape[-1]
-        new = NewData.observed(self, X, Y, noise, d)
+        noise = checked_noise(kwargs.get("noise"))
+        new = NewData.observed(self, X, Y, noise, self._inputs.num_columns)
         return SparseFantasyModel.of(self, self._posterior, new)
 
     @override
     def get_fantasy_model(
         self, inputs: Tensor, targets: Tensor, noise: Tensor | None = None
     ) -> "SparseFantasyModel":
-        d = self._inputs.parts[0].shape[-1]
+        d = self._inputs.num_columns
         new = NewData.transformed(self, inputs, targets, noise, raw_X=inputs, d=d)
         return SparseFantasyModel.of(self, self._posterior, new)
 
@@ -199,7 +208,8 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         covar = getattr(self.likelihood, "noise_covar", None)
         if observation_noise is None and isinstance(covar, ConcatenatedNoise):
             mean = covar.mean() + getattr(self.likelihood, "second_noise", 0.0)
-            observation_noise = mean.unsqueeze(-1) if self.num_outputs == 1 else mean.mT
+            outputs = outputs_in_batch(self)
+            observation_noise = mean.unsqueeze(-1) if outputs == 1 else mean.mT
         return super().fantasize(X, sampler, observation_noise, **kwargs)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -220,6 +230,78 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
             "_inputs": self._inputs.detached(),
             "_targets": self._targets.detached(),
         }
+
+
+# What BoTorch's `MultiTaskGP` knows of its tasks and their column.
+OF_TASKS = (
+    "num_tasks",
+    "num_non_task_features",
+    "_num_outputs",
+    "_output_tasks",
+    "_task_feature",
+    "_task_mapper",
+    "_expected_task_values",
+    "_validate_task_values",
+)
+
+
+class SparseMultiTaskFantasyModel(MultiTaskGPyTorchModel, SparseFantasyModel):
+    """A fantasy model of tasks, with or without their column in the inputs.
+
+    BoTorch's `MultiTaskGPyTorchModel` gives inputs without it an output for each task,
+    and `SparseFantasyModel` has the posterior. New observations have the column.
+
+    Args:
+        posterior: As in `SparseFantasyModel`, as the next ones.
+        parent: See there; it knows the tasks.
+        inputs: See there.
+        targets: See there.
+        likelihood: See there.
+    """
+
+    def __init__(
+        self,
+        posterior: NystromPosterior,
+        parent: MultiTaskGPyTorchModel,
+        inputs: ConcatenatedRows,
+        targets: ConcatenatedRows,
+        likelihood: Likelihood,
+    ) -> None:
+        super().__init__(posterior, parent, inputs, targets, likelihood)
+        for name in OF_TASKS:
+            setattr(self, name, getattr(parent, name))
+
+    def _map_tasks(self, task_values: Tensor) -> Tensor:
+        return MultiTaskGP._map_tasks(self, task_values)
+
+    @override
+    def _apply_noise(
+        self,
+        X: Tensor,
+        mvn: MultivariateNormal,
+        observation_noise: bool | Tensor,
+    ) -> MultivariateNormal:
+        """As in BoTorch, which takes no tensor; fantasies at known noise have one."""
+        if not isinstance(observation_noise, Tensor):
+            return super()._apply_noise(X, mvn, observation_noise)
+        k, q = observation_noise.shape[-1], X.shape[-2]
+        noise = observation_noise.expand(*mvn.batch_shape, q // k, k)
+        return self.likelihood(mvn, X, noise=noise.mT.flatten(-2))
+
+    @override
+    def condition_on_observations(
+        self, X: Tensor, Y: Tensor, **kwargs: Any
+    ) -> SparseFantasyModel:
+        check_tensors(X=X, Y=Y)
+        validate_tasks(self, X)
+        return super().condition_on_observations(X, Y, **kwargs)
+
+    @override
+    def get_fantasy_model(
+        self, inputs: Tensor, targets: Tensor, noise: Tensor | None = None
+    ) -> SparseFantasyModel:
+        validate_tasks(self, inputs)
+        return super().get_fantasy_model(inputs, targets, noise)
 
 
 def _detached(posterior: NystromPosterior) -> NystromPosterior:

@@ -108,8 +108,9 @@ INHERITED = {
     "gpytorch.likelihoods.hadamard_gaussian_likelihood.HadamardGaussianLikelihood": (
         "_shaped_noise_covar"
     ),
-    # The columns that the check of the inputs' scale leaves out.
-    "botorch.models.SingleTaskGP": "_ignore_X_dims_scaling_check",
+    # The columns that the check of the inputs' scale leaves out, and how parameters are
+    # divided by outputs.
+    "botorch.models.SingleTaskGP": "_ignore_X_dims_scaling_check _subset_batch_dict",
     # Whether undoing an outcome transform leaves the mean without the variance.
     "botorch.models.transforms.outcome.OutcomeTransform": "_is_linear",
     # What BoTorch's own allocators maximize: abstract, and ours refuses it.

@@ -65,6 +65,27 @@ class ConcatenatedRows:
         """The same rows without gradients."""
         return replace(self, parts=tuple(part.detach() for part in self.parts))
 
+    def of_outputs(self, idcs: list[int]) -> Self:
+        """Those of some outputs, which are the last dimension of the batch."""
+        dim = -self.event_dims - 1
+        parts = tuple(select_outputs(part, idcs, dim) for part in self.parts)
+        outputs = () if len(idcs) == 1 else (len(idcs),)
+        return replace(
+            self,
+            parts=parts,
+            batch_shape=torch.Size([*self.batch_shape[:-1], *outputs]),
+        )
+
+
+def select_outputs(values: Tensor, idcs: list[int], dim: int) -> Tensor:
+    """Some outputs along a dimension, if it is there; for one of them it goes."""
+    if values.dim() < -dim:
+        return values
+    if values.shape[dim] > 1:
+        index = torch.tensor(idcs, device=values.device)
+        values = values.index_select(dim, index)
+    return values.squeeze(dim) if len(idcs) == 1 else values
+
 
 class ConcatenatedNoise(FixedGaussianNoise):
     """Noise variances of old and new observations."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, NoReturn, Self
 
 import gpytorch
-from botorch.exceptions import UnsupportedError
+from botorch.exceptions import InputDataError, UnsupportedError
 from botorch.models import MultiTaskGP
 from botorch.models.gpytorch import (
     BatchedMultiOutputGPyTorchModel,
@@ -18,12 +18,16 @@ from botorch.models.gpytorch import (
     MultiTaskGPyTorchModel,
 )
 from botorch.models.model import FantasizeMixin
+from botorch.models.utils import mod_batch_shape
 from botorch.sampling.base import MCSampler
 from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
 from gpytorch.models import ExactGP
 from gpytorch.module import Module
 from torch import Tensor
+from torch.nn import ModuleDict
 from typing_extensions import override
 
 from botorch_sparse.argument_checks import check_tensors
@@ -33,6 +37,7 @@ from botorch_sparse.models.conditioning import (
     NewData,
     checked_noise,
     fantasize_nothing,
+    select_outputs,
 )
 from botorch_sparse.models.model_warnings import ModelWarnings
 from botorch_sparse.models.tasks import validate_tasks
@@ -80,6 +85,8 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         self._input_batch_shape = targets.batch_shape[
             : len(targets.batch_shape) - outputs
         ]
+        # Parameters of BoTorch's default modules, and their dimension of the outputs.
+        self._subset_batch_dict = getattr(parent, "_subset_batch_dict", None)
         self._warnings = ModelWarnings()
         # Not registered: what moves or changes mode must not touch the parent, and
         # transforms in train mode would learn from what is predicted.
@@ -212,6 +219,72 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
             observation_noise = mean.unsqueeze(-1) if outputs == 1 else mean.mT
         return super().fantasize(X, sampler, observation_noise, **kwargs)
 
+    @override
+    def subset_output(self, idcs: list[int]) -> "SparseFantasyModel":
+        """The fantasy model of some outputs, whose kernel and mean are copies.
+
+        Args:
+            idcs: Different outputs, from 0 on.
+
+        Raises:
+            InputDataError: For outputs that there are not, or one of them twice.
+            UnsupportedError: With another kernel than the default one, where BoTorch
+                does not know which dimension of its parameters is that of the outputs.
+        """
+        outputs = list(range(self.num_outputs))
+        if list(idcs) == outputs:
+            return copy.deepcopy(self)
+        if not idcs or not set(idcs) <= {*outputs} or len({*idcs}) < len(idcs):
+            raise InputDataError(
+                f"Got outputs {list(idcs)} of a model of {self.num_outputs}; need "
+                f"different ones from 0 to {self.num_outputs - 1}."
+            )
+        modules = self._modules_of(idcs)
+        model = SparseFantasyModel(
+            _mapped(
+                self._posterior,
+                lambda matrix: select_outputs(matrix, idcs, -3),
+                lambda vector: select_outputs(vector, idcs, -2),
+                covar_module=modules["covar_module"],
+                mean_module=modules["mean_module"],
+            ),
+            self,
+            self._inputs.of_outputs(idcs),
+            self._targets.of_outputs(idcs),
+            modules["likelihood"],
+        )
+        model._num_outputs = len(idcs)
+        model._input_batch_shape = self._input_batch_shape
+        if hasattr(self, "outcome_transform"):
+            octf = self.outcome_transform.subset_output(idcs)
+            model.__dict__["outcome_transform"] = octf
+        return model
+
+    def _modules_of(self, idcs: list[int]) -> ModuleDict:
+        """Copies of kernel, mean and likelihood, divided as BoTorch divides them."""
+        if (dims := self._subset_batch_dict) is None:
+            raise UnsupportedError(
+                f"Got outputs {list(idcs)} of {self.num_outputs} with another kernel "
+                "than the default one, which cannot be divided by outputs. Build one "
+                "model for each output (ModelListGP)."
+            )
+        given = {
+            "covar_module": self._posterior.covar_module,
+            "mean_module": self._posterior.mean_module,
+            "likelihood": self.likelihood,
+        }
+        modules = ModuleDict(copy.deepcopy(given))
+        for name, parameter in modules.named_parameters():
+            if name in dims:
+                parameter.data = select_outputs(parameter.data, idcs, dims[name])
+                owner = name.split(".")[:-1]
+                mod_batch_shape(modules, owner, len(idcs) if len(idcs) > 1 else 0)
+        noise = getattr(self.likelihood, "noise_covar", None)
+        if isinstance(noise, ConcatenatedNoise):
+            rows = noise.rows.of_outputs(idcs)
+            modules["likelihood"].noise_covar = ConcatenatedNoise(rows)
+        return modules
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Refuse to move; let pass what moves nothing, as acquisition functions do."""
         probe = self._targets.parts[0].new_empty(0)
@@ -306,17 +379,42 @@ class SparseMultiTaskFantasyModel(MultiTaskGPyTorchModel, SparseFantasyModel):
 
 def _detached(posterior: NystromPosterior) -> NystromPosterior:
     """The same posterior without gradients, but with kernel and mean as they are."""
-    features = posterior.feature_map
-    return replace(
+    return _mapped(
         posterior,
+        Tensor.detach,
+        Tensor.detach,
+        covar_module=posterior.covar_module,
+        mean_module=posterior.mean_module,
+    )
+
+
+def _mapped(
+    posterior: NystromPosterior,
+    of_matrix: Callable[[Tensor], Tensor],
+    of_vector: Callable[[Tensor], Tensor],
+    *,
+    covar_module: Kernel,
+    mean_module: Mean,
+) -> NystromPosterior:
+    """The posterior with other modules, and what becomes of its matrices and vectors.
+
+    Each has its batch first.
+    """
+    features = posterior.feature_map
+    kept = features.kept
+    return NystromPosterior(
         feature_map=replace(
             features,
-            inducing_points=features.inducing_points.detach(),
-            chol_inducing=features.chol_inducing.detach(),
+            covar_module=covar_module,
+            inducing_points=of_matrix(features.inducing_points),
+            inducing_index=of_vector(features.inducing_index),
+            chol_inducing=of_matrix(features.chol_inducing),
+            kept=None if kept is None else of_vector(kept),
         ),
-        chol_inner=posterior.chol_inner.detach(),
-        weights=posterior.weights.detach(),
+        mean_module=mean_module,
+        chol_inner=of_matrix(posterior.chol_inner),
+        weights=of_vector(posterior.weights),
         updates=tuple(
-            LowRankUpdate(*(t.detach() for t in update)) for update in posterior.updates
+            LowRankUpdate(*map(of_matrix, update)) for update in posterior.updates
         ),
     )

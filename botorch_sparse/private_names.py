@@ -99,15 +99,18 @@ INHERITED = {
     "_input_batch_shape _num_outputs",
     # The check of the shapes of new observations.
     "botorch.models.gpytorch.GPyTorchModel": "_validate_tensor_args",
+    # What adds noise to predictions.
+    "botorch.models.gpytorch.MultiTaskGPyTorchModel": "_apply_noise",
     # The tasks, their column and numbers, and the rank of their covariance.
     "botorch.models.MultiTaskGP": "_expected_task_values _map_tasks _output_tasks "
-    "_rank _task_feature",
+    "_rank _task_feature _task_mapper _validate_task_values",
     # Noise at inputs with a column of tasks.
     "gpytorch.likelihoods.hadamard_gaussian_likelihood.HadamardGaussianLikelihood": (
         "_shaped_noise_covar"
     ),
-    # The columns that the check of the inputs' scale leaves out.
-    "botorch.models.SingleTaskGP": "_ignore_X_dims_scaling_check",
+    # The columns that the check of the inputs' scale leaves out, and how parameters are
+    # divided by outputs.
+    "botorch.models.SingleTaskGP": "_ignore_X_dims_scaling_check _subset_batch_dict",
     # Whether undoing an outcome transform leaves the mean without the variance.
     "botorch.models.transforms.outcome.OutcomeTransform": "_is_linear",
     # What BoTorch's own allocators maximize: abstract, and ours refuses it.

@@ -43,6 +43,11 @@ class ConcatenatedRows:
         """The number of rows. Cost: O(1)."""
         return sum(part.shape[-self.event_dims] for part in self.parts)
 
+    @property
+    def num_columns(self) -> int:
+        """The size of the last dimension, `d` for inputs."""
+        return self.parts[0].shape[-1]
+
     def append(self, rows: Tensor, batch_shape: torch.Size) -> Self:
         """With more rows, in a larger batch. Cost: O(1)."""
         return replace(self, parts=(*self.parts, rows), batch_shape=batch_shape)
@@ -59,6 +64,27 @@ class ConcatenatedRows:
     def detached(self) -> Self:
         """The same rows without gradients."""
         return replace(self, parts=tuple(part.detach() for part in self.parts))
+
+    def of_outputs(self, idcs: list[int]) -> Self:
+        """Those of some outputs, which are the last dimension of the batch."""
+        dim = -self.event_dims - 1
+        parts = tuple(select_outputs(part, idcs, dim) for part in self.parts)
+        outputs = () if len(idcs) == 1 else (len(idcs),)
+        return replace(
+            self,
+            parts=parts,
+            batch_shape=torch.Size([*self.batch_shape[:-1], *outputs]),
+        )
+
+
+def select_outputs(values: Tensor, idcs: list[int], dim: int) -> Tensor:
+    """Some outputs along a dimension, if it is there; for one of them it goes."""
+    if values.dim() < -dim:
+        return values
+    if values.shape[dim] > 1:
+        index = torch.tensor(idcs, device=values.device)
+        values = values.index_select(dim, index)
+    return values.squeeze(dim) if len(idcs) == 1 else values
 
 
 class ConcatenatedNoise(FixedGaussianNoise):

@@ -21,8 +21,14 @@ from typing_extensions import override
 from botorch_sparse.argument_checks import check_tensors
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.models.sparse_gp import SparseGP
-from botorch_sparse.models.tasks import TaskKernel, TaskMean, TaskNoise, TaskNumbers
-from botorch_sparse.models.training_data import validate_dimension, validate_kernel
+from botorch_sparse.models.tasks import (
+    TaskKernel,
+    TaskMean,
+    TaskNoise,
+    TaskNumbers,
+    validate_tasks,
+)
+from botorch_sparse.models.training_data import validate_kernel
 from botorch_sparse.private_names import DefaultType
 
 
@@ -160,19 +166,21 @@ class SparseMultiTaskGP(SparseGP, MultiTaskGP):
     @override
     def _exact_prior(self, x: Tensor) -> MultivariateNormal:
         X = self.transform_inputs(x) if self.training else x
-        self._check_has_tasks(X)
+        validate_tasks(self, X)
         return MultivariateNormal(self.mean_module(X), self.covar_module(X))
 
     @override
     def condition_on_observations(self, X: Tensor, Y: Tensor, **kwargs: Any) -> Model:
         check_tensors(X=X, Y=Y)
-        self._check_has_tasks(X)
+        validate_tasks(self, X)
         return super().condition_on_observations(X, Y, **kwargs)
 
-    def _check_has_tasks(self, X: Tensor) -> None:
-        """Check that inputs have a column of known tasks."""
-        validate_dimension(X, self.num_non_task_features + 1)
-        self._map_tasks(X[..., self._task_feature])
+    @override
+    def get_fantasy_model(
+        self, inputs: Tensor, targets: Tensor, **kwargs: Any
+    ) -> Model:
+        validate_tasks(self, inputs)
+        return super().get_fantasy_model(inputs, targets, **kwargs)
 
     @classmethod
     def construct_inputs(

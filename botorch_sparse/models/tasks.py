@@ -8,12 +8,21 @@ These modules take the column as it is, so that whatever calls them may.
 from typing import Any
 
 import torch
+from botorch.models.gpytorch import MultiTaskGPyTorchModel
 from botorch.models.kernels.positive_index import PositiveIndexKernel
 from gpytorch.likelihoods.hadamard_gaussian_likelihood import HadamardGaussianLikelihood
 from gpytorch.means import MultitaskMean
 from gpytorch.module import Module
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
+
+from botorch_sparse.models.training_data import validate_dimension
+
+
+def validate_tasks(model: MultiTaskGPyTorchModel, X: Tensor) -> None:
+    """Check that inputs have a column of tasks that a model knows."""
+    validate_dimension(X, model.num_non_task_features + 1)
+    model._map_tasks(X[..., model._task_feature])
 
 
 class TaskNumbers(Module):
@@ -113,6 +122,11 @@ class TaskNoise(HadamardGaussianLikelihood):
     ) -> DiagLinearOperator:
         if "noise" in kwargs:
             return DiagLinearOperator(kwargs["noise"])
+        if not params or (not isinstance(params[0], Tensor) and not params[0]):
+            raise ValueError(
+                "Task indices must be provided. Pass the inputs as well: mll(output, "
+                "model.train_targets, *model.train_inputs), likelihood(posterior, X)."
+            )
         x = params[0] if isinstance(params[0], Tensor) else params[0][0]
         numbers = self.numbers(x[..., self.task_feature_index])
         noise = self.noise.expand(*numbers.shape[:-1], self.num_tasks)

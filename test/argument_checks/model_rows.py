@@ -164,6 +164,12 @@ METHODS = [
         inputs=[X.numpy(), "x", X[:, :1]],
     ),
     *anything(
+        partial(MULTI.get_fantasy_model, targets=Y),
+        name_of(MULTI, "get_fantasy_model"),
+        says="inputs",
+        inputs=[X.numpy(), "x", X],
+    ),
+    *anything(
         SPARSE.remember,
         name_of(SPARSE, "remember"),
         says="X|dimension|r x d",

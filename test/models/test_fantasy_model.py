@@ -7,9 +7,11 @@ import gpytorch
 import pytest
 import torch
 from botorch import settings
-from botorch.exceptions import UnsupportedError
+from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Warp
 from botorch.sampling import SobolQMCNormalSampler
+from gpytorch.kernels import MaternKernel
 from sparse_model_cases import make_model, random_data
 from torch import Tensor
 
@@ -76,6 +78,89 @@ def test_transformed_observations(double):
     expected = fantasy.condition_on_observations(X.expand(3, 4, 2), raw)
     actual = fantasy.get_fantasy_model(X.expand(3, 4, 2), Y)
     close(actual.posterior(X).mean, expected.posterior(X).mean)
+
+
+class TestSomeOutputs:
+    """`subset_output`, as BoTorch's models of several outputs have it."""
+
+    @pytest.mark.parametrize("batch", [(), (2,)])
+    @pytest.mark.parametrize("fixed_noise", [False, True])
+    def test_they_predict_and_learn_as_they_did(self, batch, fixed_noise, double):
+        """As the fantasies of all outputs, and as the fantasies of the model's part."""
+        model = make_model(batch, 3, fixed_noise, transform="normalize", **double)
+        news = [random_data((3, *batch), 3, n=2, seed=s, **double) for s in (3, 4)]
+        X = random_data(batch, 1, n=4, seed=5, **double)[0]
+
+        def learned(model: Any, new: tuple[Tensor, ...], idcs: list[int]) -> Any:
+            Z, Y, noise = new[0], new[1][..., idcs], new[2][..., idcs]
+            given = {"noise": noise} if fixed_noise else {}
+            return model.condition_on_observations(Z, Y, **given)
+
+        whole = learned(model, news[0], [0, 1, 2])
+        for idcs in ([1], [2, 0]):
+            part = whole.subset_output(idcs)
+            own = learned(model.subset_output(idcs), news[0], idcs)
+            assert type(part) is SparseFantasyModel and part.num_outputs == len(idcs)
+            assert part.batch_shape == own.batch_shape
+            assert torch.equal(part.train_inputs[0], own.train_inputs[0])
+            assert torch.equal(part.train_targets, own.train_targets)
+            both = (part, learned(part, news[1], idcs))
+            others = (whole, learned(whole, news[1], [0, 1, 2]))
+            alone = (own, learned(own, news[1], idcs))
+            for trio in zip(both, others, alone, strict=True):
+                for noisy in (False, True):
+                    found, full, same = (
+                        each.posterior(X, observation_noise=noisy) for each in trio
+                    )
+                    close(found.mean, full.mean[..., idcs])
+                    close(found.variance, full.variance[..., idcs])
+                    close(found.mean, same.mean)
+                    close(found.variance, same.variance)
+        everything = whole.subset_output([0, 1, 2])
+        assert everything is not whole
+        close(everything.posterior(X).mean, whole.posterior(X).mean)
+
+    @pytest.mark.parametrize("idcs", [[0], [1], [1, 0]])
+    @torch.no_grad()
+    def test_they_are_those_of_the_exact_gp(self, idcs, double):
+        """With all points as inducing points."""
+        X, Y, _ = random_data((), 2, n=EXACT_SIZE + 2, **double)
+        sampler = SobolQMCNormalSampler(torch.Size([3]), seed=0)
+        parts = []
+        for kind, more in (
+            (SingleTaskGP, {}),
+            (SparseSingleTaskGP, {"inducing_points": X}),
+        ):
+            model = kind(X, Y, **more)
+            model.covar_module.lengthscale = torch.tensor([[[0.2]], [[0.3]]], **double)
+            model.likelihood.noise = torch.tensor([[0.1], [0.4]], **double)
+            model.eval().posterior(X[:1])
+            parts.append(model.fantasize(X[:2], sampler).subset_output(idcs))
+        Z = random_data((), 1, n=4, seed=5, **double)[0]
+        expected, found = (part.posterior(Z, observation_noise=True) for part in parts)
+        assert isinstance(parts[1], SparseFantasyModel)
+        close(found.mean, expected.mean)
+        close(found.variance, expected.variance)
+
+    @pytest.mark.parametrize("num_outputs", [1, 2])
+    @pytest.mark.parametrize("idcs", [[], [2], [-1], [0, 0]])
+    def test_outputs_that_there_are_not(self, num_outputs, idcs, double):
+        model = make_model((), num_outputs, **double)
+        X, Y, _ = random_data((3,), num_outputs, n=2, **double)
+        fantasy = model.condition_on_observations(X, Y)
+        match = f"different ones from 0 to {num_outputs - 1}"
+        with pytest.raises(InputDataError, match=match):
+            fantasy.subset_output(idcs)
+
+    def test_a_kernel_that_was_given_cannot_be_divided(self, double):
+        X, Y, _ = random_data((), 2, n=30, **double)
+        kernel = MaternKernel(batch_shape=torch.Size([2])).to(**double)
+        model = SparseSingleTaskGP(X, Y, covar_module=kernel, inducing_points=X[:6])
+        new = X[:2].expand(3, 2, 2)
+        fantasy = model.eval().condition_on_observations(new, Y[:2].expand(3, 2, 2))
+        with pytest.raises(UnsupportedError, match="another kernel than the default"):
+            fantasy.subset_output([1])
+        assert fantasy.subset_output([0, 1]).num_outputs == 2
 
 
 class TestPlainConditioning:

@@ -11,13 +11,16 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import MultiTaskGP
 from botorch.models.kernels.positive_index import PositiveIndexKernel
 from botorch.models.transforms import Normalize
+from botorch.sampling import SobolQMCNormalSampler
 from botorch.utils.datasets import SupervisedDataset
+from gpytorch.kernels import RBFKernel
 from gpytorch.likelihoods.hadamard_gaussian_likelihood import HadamardGaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from botorch_sparse.models import SparseMultiTaskGP, loo_cv
 from botorch_sparse.models.fantasy import SparseFantasyModel
+from botorch_sparse.models.inducing_points import EXACT_SIZE
 from botorch_sparse.models.tasks import TaskKernel, TaskNoise, TaskNumbers
 
 NUM = 30
@@ -194,6 +197,88 @@ def test_observations_of_one_task_tell_of_the_other() -> None:
     torch.testing.assert_close(fantasy.posterior(FEW).mean[1], one.mean)
 
 
+def dense_pair(
+    column: int = 1, known_noise: bool = False, **options: Any
+) -> tuple[MultiTaskGP, SparseMultiTaskGP]:
+    """The exact GP, and the sparse posterior with all of its points inducing."""
+    X, Y = data(EXACT_SIZE + 2)
+    X = moved(X, column)
+    others = [j for j in range(3) if j != column]
+    if known_noise:
+        options["train_Yvar"] = 0.05 + 0.1 * X[:, column, None]
+    models = []
+    for kind, more in ((MultiTaskGP, {}), (SparseMultiTaskGP, {"inducing_points": X})):
+        kernel = RBFKernel(active_dims=others)
+        kernel.lengthscale = 0.2
+        torch.manual_seed(0)
+        models.append(kind(X, Y, column, covar_module=kernel, **options, **more))
+    for model in models:
+        if not known_noise:
+            model.likelihood.noise = torch.tensor([0.1, 0.3]).double()
+        model.eval().posterior(X[:1])
+    exact, ours = models
+    assert not ours.is_exact
+    return exact, ours
+
+
+def moved(X: Tensor, column: int) -> Tensor:
+    """Inputs of `data` with the tasks in another column."""
+    order = [0, 2]
+    order.insert(column, 1)
+    return X[..., order]
+
+
+FANTASIES: list[dict[str, Any]] = [
+    {},
+    {"column": 0},
+    {"column": 2, "output_tasks": [1]},
+    {"known_noise": True},
+    {"outcome_transform": None, "input_transform": Normalize(3, indices=[0, 2])},
+]
+
+
+@pytest.mark.parametrize("options", FANTASIES)
+def test_fantasies_predict_as_botorchs_do(options: dict[str, Any]) -> None:
+    """With the tasks' column and without it, where there is an output for each."""
+    column, (X, Y) = options.get("column", 1), data(6)
+    X, Y = moved(X, column).view(3, 2, 3), Y.view(3, 2, 1)
+    noise = {"noise": torch.full_like(Y, 0.2)} if "known_noise" in options else {}
+    both = dense_pair(**options)
+    pairs = [[model.condition_on_observations(X, Y, **noise) for model in both]]
+    if not noise:  # BoTorch's model of tasks cannot sample what has known noise
+        sampler = SobolQMCNormalSampler(torch.Size([3]), seed=0)
+        pairs.append([model.fantasize(X[0], sampler) for model in both])
+    calls: list[tuple[Tensor, dict[str, Any]]] = [
+        (points(), {}),
+        (points(), {"output_indices": [0]}),
+        (points(), {"output_indices": [1, 0], "observation_noise": True}),
+        (points().expand(2, 1, 5, 2), {}),
+        (moved(data(5)[0], column), {"observation_noise": True}),
+    ]
+    for exact, ours in pairs:
+        assert isinstance(ours, SparseFantasyModel)
+        assert ours.num_outputs == exact.num_outputs == both[0].num_outputs
+        for Z, asked in calls:
+            found, expected = (each.posterior(Z, **asked) for each in (ours, exact))
+            assert found.mean.shape == expected.mean.shape
+            torch.testing.assert_close(found.mean, expected.mean)
+            torch.testing.assert_close(found.variance, expected.variance)
+
+
+def test_fantasies_at_known_noise_have_fantasies() -> None:
+    """The new noise is the mean of all, or given for each point and task."""
+    (X, Y), (_, model) = data(6), dense_pair(known_noise=True, outcome_transform=None)
+    X, Y = X.view(3, 2, 3), Y.view(3, 2, 1)
+    first = model.condition_on_observations(X, Y, noise=torch.full_like(Y, 0.2))
+    second = first.fantasize(X[1], SobolQMCNormalSampler(torch.Size([4])))
+    assert second.posterior(points()).mean.shape == (4, 3, 5, 2)
+    mean = first.likelihood.noise.mean(-1, keepdim=True)
+    torch.testing.assert_close(second.likelihood.noise[..., -2:], mean.expand(3, 2))
+    given = torch.rand(5, 2).double()
+    noisy = first.posterior(points(), observation_noise=given).variance
+    torch.testing.assert_close(noisy, first.posterior(points()).variance + given)
+
+
 def test_it_serves_what_takes_models() -> None:
     """Leave-one-out, acquisition functions, a summary, Ax's data sets."""
     X, Y = data()
@@ -233,12 +318,34 @@ def test_bad_arguments_are_refused(
 def test_tasks_that_there_are_not_are_refused() -> None:
     X, Y = data()
     model = SparseMultiTaskGP(X, Y, 1, inducing_points=FEW).eval()
+    fantasy = model.condition_on_observations(X[:4].view(2, 2, 3), Y[:4].view(2, 2, 1))
+    assert isinstance(fantasy, SparseFantasyModel)
     new = X[:2] + torch.tensor([0.0, 5.0, 0.0])
-    for call in (
-        lambda: model.posterior(new),
-        lambda: model.condition_on_observations(new, Y[:2]),
-    ):
-        with pytest.raises(ValueError, match="task features in `X`"):
-            call()
-    with pytest.raises(BotorchTensorDimensionError):
-        model.condition_on_observations(points(2), Y[:2])
+    sampler = SobolQMCNormalSampler(torch.Size([3]))
+    for asked in (model, fantasy):
+        for call in (
+            lambda of=asked: of.posterior(new),
+            lambda of=asked: of.condition_on_observations(new, Y[:2]),
+            lambda of=asked: of.get_fantasy_model(new, Y[:2, 0]),
+            lambda of=asked: of.fantasize(new, sampler),
+            lambda of=asked: of.posterior(points(2), output_indices=[5]),
+        ):
+            with pytest.raises(ValueError, match="task features in `X`"):
+                call()
+        for call in (
+            lambda of=asked: of.condition_on_observations(points(2), Y[:2]),
+            lambda of=asked: of.get_fantasy_model(points(2), Y[:2, 0]),
+            lambda of=asked: of.posterior(points(2)[:, :1]),
+        ):
+            with pytest.raises(BotorchTensorDimensionError):
+                call()
+
+
+def test_a_likelihood_without_the_tasks_says_so() -> None:
+    X, Y = data()
+    model = SparseMultiTaskGP(X, Y, 1, inducing_points=FEW)
+    mll, output = ExactMarginalLogLikelihood(model.likelihood, model), model(X)
+    for given in ((), ([],)):
+        with pytest.raises(ValueError, match="Task indices must be provided"):
+            mll(output, model.train_targets, *given)
+    assert mll(output, model.train_targets, X).isfinite()

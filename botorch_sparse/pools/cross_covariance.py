@@ -189,23 +189,32 @@ def group_size(covar_module: Kernel) -> int:
 
 
 @torch.no_grad()
-def kernel_columns(covar_module: Kernel, X: Rows, points: Tensor) -> Tensor:
-    """Covariances of a group of points (`k x d`) with a table, `k x A`."""
+def kernel_columns(
+    covar_module: Kernel, X: Rows, points: Tensor, out: Tensor | None = None
+) -> Tensor:
+    """Covariances of a group of points (`k x d`) with a table, `k x A`.
+
+    Where products are exact, `out` is what they are written into, and a group may have
+    any number of points.
+    """
     k, num = len(points), len(X)
+    any_shape_rounds_alike = compares_counts(covar_module)
+    if any_shape_rounds_alike:
+        columns = X.new_empty(k, num) if out is None else out
+    else:
+        points = torch.cat([points, points[-1:].expand(-k % POINTS, -1)])
+        columns = X.new_empty(len(points), padded(num, RANK_TILE))
     if distinct_blocks(covar_module, X) is not None:
         parts = points.split(max(1, MOST_AT_A_TIME // num))
-        columns = X.new_empty(k, num)
         for column, part in zip(columns.split(len(parts[0])), parts, strict=True):
             column.copy_(kernel_with(covar_module, X, slice(None), part).mT)
         return columns
-    points = torch.cat([points, points[-1:].expand(-k % POINTS, -1)])
-    columns = X.new_empty(len(points), padded(num, RANK_TILE))
     most = COLUMN_ENTRIES // (RANK_TILE * X.shape[1])
     size = max(1, min(COLUMN_TILES, most)) * RANK_TILE
 
     def compute(start: int) -> None:
         part = kernel_rows(covar_module, X, slice(start, start + size))
-        if compares_counts(covar_module):  # any shape rounds alike
+        if any_shape_rounds_alike:
             K = dense_covariance(covar_module, part, points)
         else:
             part = torch.cat([part, part[-1:].expand(-len(part) % RANK_TILE, -1)])

@@ -42,7 +42,7 @@ from botorch_sparse.pools.compact_rows import (
     mean_of,
     variance_of,
 )
-from botorch_sparse.pools.cross_covariance import group_size, kernel_columns
+from botorch_sparse.pools.cross_covariance import kernel_columns
 from botorch_sparse.pools.device_batch import Choice, DeviceBatch
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows, Shard
 from botorch_sparse.pools.table_batch import POINTS_AT_A_TIME, validate_candidates
@@ -121,10 +121,7 @@ class ExactPool:
         """
         kernel, X = self.covar_module, self.X
         if isinstance(X, CompactRows) and X.is_cpu and compares_counts(kernel):
-            size = group_size(kernel)
-            for some, part in zip(out.split(size), points.split(size), strict=True):
-                some.copy_(kernel_columns(kernel, X, part))
-            return out
+            return kernel_columns(kernel, X, points, out)
         step = max(1, CHUNK_ENTRIES // max(size, X.shape[-1]))
         for start in range(0, len(X), step):
             Z = kernel_rows(kernel, X, slice(start, start + step))

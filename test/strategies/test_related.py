@@ -242,7 +242,7 @@ def test_what_shares_nothing_does_little_harm() -> None:
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("factor", [1e-200, 1.0, 1e200])
+@pytest.mark.parametrize("factor", [1e-200, 1.0, 7e149])
 def test_of_any_size_and_copied(factor: float) -> None:
     strategy = GPUCB(X, related=[(OLD, factor * objective(OLD))], seed=0)
     (model,) = strategy.surrogate.source.campaigns
@@ -324,6 +324,10 @@ def test_a_resumed_run_is_the_same() -> None:
         ),
         ({"related": [(OLD[:, :2], objective(OLD))]}, "need `k x 3`"),
         ({"related": [(OLD, OLD[:, 0] / 0.0)]}, "120 values that are infinite"),
+        (
+            {"related": [(OLD, OLD[:, 0]), (OLD, 1.7e308 * OLD[:, 0])]},
+            r"related\[1\]: .* as large as 1\..*e\+308, whose squares overflow",
+        ),
         ({"related": [(OLD / 0.0, OLD[:, 0])]}, r"related\[0\]"),
         ({"related": [(OLD, OLD[:, 0] * 0.0)]}, "Got 1 different values; need 3"),
         ({"related": [(OLD, OLD[:, 0] * math.nan)]}, "Got 0 different values"),

@@ -101,6 +101,7 @@ class PriorSource:
     Attributes:
         columns: Which features are used; None for all.
         discrete: Features of a box that take some values only.
+        blocks: Columns of bits or counts, for each Tanimoto kernel that is inferred.
         bounds: `2 x d`, their ranges, float64.
         min_noise: The least noise variance of a fit.
         has_noise_prior: Whether an inferred noise has BoTorch's prior.
@@ -125,7 +126,7 @@ class PriorSource:
         self.discrete = domain.discrete if self.is_inferred else DiscreteFeatures()
         low, high = self.discrete.encoded_ranges(domain.ranges).clone()
         self.columns: Tensor | None = None
-        blocks = domain.fingerprints if self.is_inferred else ()
+        self.blocks = blocks = domain.fingerprints if self.is_inferred else ()
         if self.is_inferred:
             for block in blocks:  # counts are not scaled
                 low[block], high[block] = 0.0, 1.0
@@ -231,7 +232,16 @@ class PriorSource:
         return inputs[..., inputs.shape[-1] - len(self.campaigns) :]
 
     def require_columns(self, domain: Domain) -> None:
-        """Refuse a table in which columns vary that are left out."""
+        """Refuse a table where left-out columns vary, or counts are negative."""
+        least = min(
+            (float(domain.ranges[0, b].min()) for b in self.blocks), default=0.0
+        )
+        if least < 0:
+            raise InputDataError(
+                f"Got candidates as low as {least:.3g} in columns of bits or counts, "
+                "for which the Tanimoto kernel was inferred; need numbers from 0 on. "
+                "Or build a strategy on these candidates, and tell it the history."
+            )
         if self.columns is None:
             return
         low, high = domain.ranges

@@ -524,8 +524,9 @@ class Strategy(ABC):
                 first table had.
 
         Raises:
-            InputDataError: If columns are others; if a point that is pending, or told
-                and not learned yet, is not among the candidates.
+            InputDataError: If columns are others, or have negative numbers where they
+                were counts; if a point that is pending, or told and not learned yet, is
+                not among the candidates.
             UnsupportedError: On a box, for a table that ranks share, and for strategies
                 whose guarantees are about one table, such as `SBPE`.
         """

@@ -233,9 +233,8 @@ class PriorSource:
 
     def require_columns(self, domain: Domain) -> None:
         """Refuse a table where left-out columns vary, or counts are negative."""
-        least = min(
-            (float(domain.ranges[0, b].min()) for b in self.blocks), default=0.0
-        )
+        lowest = (float(domain.ranges[0, block].min()) for block in self.blocks)
+        least = min(lowest, default=0.0)
         if least < 0:
             raise InputDataError(
                 f"Got candidates as low as {least:.3g} in columns of bits or counts, "

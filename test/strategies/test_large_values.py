@@ -99,6 +99,14 @@ def test_large_inputs_with_a_kernel(name: str) -> None:
     MAKES[name]([[0.0], [LARGEST_VALUE]], covar_module=kernel)
 
 
+def test_a_column_whose_range_overflows_is_named() -> None:
+    wide = X.clone().double()
+    wide[:, 1] = 1.7e308 * (wide[:, 1] - 0.5).sign()
+    match = r"whose columns 'x1' differ by more than 1\.8e308.*Rescale"
+    refused(match, ThompsonSampling, wide)
+    assert len(ThompsonSampling(wide.clamp(min=0.0)).ask(2)) == 2
+
+
 @pytest.mark.parametrize("make", [BBKB, GSSBO, TrustRegionBBKB])
 def test_large_bounds_with_a_kernel(make: Callable[..., Strategy]) -> None:
     bounds = [[0.0], [1e200]]

@@ -71,8 +71,8 @@ from botorch_sparse.strategies.data.run_record import BatchRecord, RunRecord
 
 KEEPS_DOMAIN = (
     "keeps its domain: need a whole table, in one process, of BBKB, BKB, GPUCB, "
-    "GPBUCB, ThompsonSampling or RandomSearch. Build another strategy, and tell it the "
-    "history."
+    "GPBUCB, ExpectedImprovement, ThompsonSampling or RandomSearch. Build another "
+    "strategy, and tell it the history."
 )
 HAS_A_PLAN = (
     "chooses batches by a plan, which trials alone do not tell. Write its state by "

@@ -645,6 +645,12 @@ def _constant(model: SparseSingleTaskGP, X: Tensor, Y: Tensor, S: Tensor) -> Mea
 
 def _varying(low: Tensor, high: Tensor, names: Sequence[str]) -> Tensor:
     """The columns that vary; says which are left out."""
+    if (is_wide := (high - low).isinf()).any():
+        wide = [names[i] for i in is_wide.nonzero().flatten()]
+        raise InputDataError(
+            f"Got candidates whose columns {short_list(wide)} differ by more than "
+            "1.8e308, which float64 does not hold; need smaller ranges. Rescale them."
+        )
     varies = high > low
     if not varies.any():
         raise InputDataError(

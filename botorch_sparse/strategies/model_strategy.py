@@ -495,7 +495,6 @@ def surrogate_of(
         max_memory,
         EXACT_ON_TABLES if domain.num_rows else EXACT_SIZE,
         is_robust=settings.robust,
-        is_scale_known=source.is_inferred,
         is_noise_known=settings.refit is not None,
     )
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 from botorch.exceptions import InputDataError, ModelFittingError
-from botorch.exceptions.warnings import InputDataWarning
+from botorch.exceptions.warnings import BotorchWarning, InputDataWarning
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
 from botorch.models.transforms.input import ChainedInputTransform
@@ -56,6 +56,10 @@ from botorch_sparse.strategies.surrogates.related import (
     RelatedData,
     RelatedMeans,
     with_means,
+)
+from botorch_sparse.strategies.surrogates.robust_evaluations import (
+    lie_apart,
+    moved_to_others,
 )
 
 # Hyperparameters are fitted by the exact likelihood of at most so many points.
@@ -213,18 +217,28 @@ class PriorSource:
         return with_means(self.campaigns, Z)
 
     def _campaign(self, data: RelatedData) -> SparseSingleTaskGP:
-        """A model of the standardized values of an earlier campaign, fitted to it."""
-        X, Y = self.inputs(data.X), data.Y.unsqueeze(-1)
+        """A model of the standardized values of an earlier campaign, fitted to it.
+
+        Where values that lie apart count less, so do those of the campaign; and so do
+        those that its others contradict.
+        """
+        X, Y = self.inputs(data.X), data.Y
+        is_apart = torch.zeros_like(Y, dtype=torch.bool)
+        if is_robust := self.settings.robust:
+            is_apart = lie_apart(Y.cpu()).to(Y.device)
+            Y = moved_to_others(Y, is_apart)
         Y = Y / Y.abs().max()  # squares of very large or small ones are lost
-        Y = (Y - Y.mean()) / Y.std()
+        Y = ((Y - Y.mean()) / Y.std()).unsqueeze(-1)
         with warnings.catch_warnings():
             # It may have been outside of the new ranges.
             warnings.simplefilter("ignore", category=InputDataWarning)
             model = SparseSingleTaskGP(
-                X, Y, outcome_transform=None, input_transform=None
+                X, Y, outcome_transform=None, input_transform=None, robust=is_robust
             )
-        with manual_seed(0), torch.enable_grad():
+        with warnings.catch_warnings(), manual_seed(0), torch.enable_grad():
+            warnings.filterwarnings("ignore", ".*taken to be outliers", BotorchWarning)
             fit_or_keep(model, f"{len(X)} related values")
+        announce_related(is_apart | (model.outlier_noise > 0))
         return model.eval().requires_grad_(False)
 
     def related_means(self, inputs: Tensor) -> Tensor:
@@ -475,6 +489,19 @@ class PriorSource:
             "mean_module": deepcopy(mean).requires_grad_(False),
             "outcome_transform": None,
         }
+
+
+def announce_related(is_odd: Tensor) -> None:
+    """Warn of the values of an earlier campaign, of `n`, that count less."""
+    if rows := is_odd.nonzero().flatten().tolist():
+        warnings.warn(
+            f"Of {len(is_odd)} related values those in rows {short_list(rows, 10)} "
+            "(from 0, of what was measured) lie far from all others, or these "
+            "contradict them. They count less. Correct those that are mistakes. With "
+            "robust=False all are taken as they are.",
+            InputDataWarning,
+            stacklevel=2,
+        )
 
 
 def is_spread(values: Tensor) -> bool:

@@ -115,7 +115,7 @@ class ModelStrategy(Strategy, Generic[S]):
       and are announced. It is for feedback some of which may be wrong; without it such
       values are announced when they are new, where the kernel is inferred. In a run
       that stays at the top of a hill the first values lie apart as well. No theorem
-      covers it.
+      covers it. Values of `related` count less too, also where others contradict them.
     - `related`: Earlier campaigns with the same columns, where the kernel is inferred:
       pairs of points and values, such as `[(X, Y)]`. What they share with this one is
       inferred; see `surrogates/related.py`. Each is fitted once, at O(n m^2).
@@ -495,7 +495,6 @@ def surrogate_of(
         max_memory,
         EXACT_ON_TABLES if domain.num_rows else EXACT_SIZE,
         is_robust=settings.robust,
-        is_scale_known=source.is_inferred,
         is_noise_known=settings.refit is not None,
     )
 

@@ -20,6 +20,7 @@ from botorch_sparse.suggest.proposed_rows import ProposedRows
 from botorch_sparse.suggest.result_checks import unused_columns
 from botorch_sparse.suggest.result_notes import (
     beside_notes,
+    copied_campaign_notes,
     notes_on_results,
     remarks_of,
 )
@@ -156,53 +157,66 @@ def result_lines(pool: Pool, results: Results) -> Iterator[str]:
     used = [pool.key or "", *pool.outcome_columns]
     for text in results.texts:
         yield from _file_lines(text, used)
-    order, texts = results.file_order, results.texts
-    values = np.array([*results.values, *results.point_values], dtype=float)[order]
-    shown = [*results.lines, *results.beside]
-    lines = [shown[place] for place in order]
-    told_of = [*results.rows, *(tuple(point.values()) for point in results.points)]
-    points = [told_of[place] for place in order]
-    unused = {text.name: unused_columns(text, pool) for text in texts}
-    others = {
-        name: [results.told[place].get(name) for place in order]
-        for name in dict.fromkeys(chain(*unused.values()))
-        if len({*points}) < len(points)  # to tell repeats apart
-    }
+    values = results.outcome_values
     for column, outcome, each in zip(
         pool.outcome_columns, pool.outcomes, values.T, strict=bool(len(values))
     ):
         if num := int(np.isfinite(each).sum()):
-            what = _range(each.tolist(), column, texts, "in all of them")
+            what = _range(each.tolist(), column, results.texts, "in all of them")
             kind = f"the {kind_of(outcome)}, in {num} result{'s' * (num > 1)}"
             yield f"read: {short_repr(column)}: {kind}, {what}; {_wanted(outcome)}."
-        at = lines.__getitem__
-        for note in (
-            *notes_on(column, each.tolist(), at, points),
-            *notes_on_outcome(outcome, each.tolist(), at, points, others),
-        ):
-            yield f"note: {note}."
-    for note in notes_on_results(pool, results):
+    for note in (*_value_notes(pool, results), *notes_on_results(pool, results)):
         yield f"note: {note}."
-    for text in texts:
-        if names := unused[text.name]:
+    for text in results.texts:
+        if names := unused_columns(text, pool):
             listed = short_list([_unused(text, name) for name in names], 8, show=str)
             yield f"read: {text.name}: not used: {listed}."
     yield from _odd_features(pool)
 
 
-def related_lines(pool: Pool, related: Iterable[Results]) -> Iterator[str]:
-    """How many results each earlier campaign has, and how many of them say nothing."""
-    for results in related:
-        for text in results.texts:
+def _value_notes(pool: Pool, results: Results) -> Iterator[str]:
+    """Notes on values of the outcomes that may be mistakes."""
+    order, values = results.file_order, results.outcome_values
+    lines = [*results.lines, *results.beside]
+    told_of = [*results.rows, *(tuple(point.values()) for point in results.points)]
+    points = [told_of[place] for place in order]
+    unused = (unused_columns(text, pool) for text in results.texts)
+    others = {
+        name: [results.told[place].get(name) for place in order]
+        for name in dict.fromkeys(chain(*unused))
+        if len({*points}) < len(points)  # to tell repeats apart
+    }
+
+    def at(place: int) -> str:
+        return lines[order[place]]
+
+    for outcome, each in zip(pool.outcomes, values.T, strict=bool(len(values))):
+        yield from notes_on(str(outcome.name), each.tolist(), at, points)
+        yield from notes_on_outcome(outcome, each.tolist(), at, points, others)
+
+
+def related_lines(
+    pool: Pool, results: Results, related: Iterable[Results]
+) -> Iterator[str]:
+    """What each earlier campaign has, and which of it may be a mistake."""
+    for campaign in related:
+        name, num = campaign.name, len(campaign)
+        for text in campaign.texts:
             yield from _file_lines(text, pool.outcome_columns)
-        num = len(results)
         kind = f"{num} result{'s' * (num > 1)} of an earlier campaign (--related)"
-        yield f"read: {results.name}: {kind}."
-        if (more := len(results.told) - num) > 0:
+        yield f"read: {name}: {kind}."
+        if more := len(campaign.unknown):
             yield (
-                f"note: {results.name}: left out: {more} result{'s' * (more > 1)} with "
-                "a category that no candidate has."
+                f"note: {name}: left out: {more} result{'s' * (more > 1)} with a "
+                "category that no candidate has."
             )
+        for note in (
+            *_value_notes(pool, campaign),
+            *notes_on_results(pool, campaign),
+            *beside_notes(pool, campaign),
+            *copied_campaign_notes(pool, results, campaign),
+        ):
+            yield f"note: {note}." if name in note else f"note: {name}: {note}."
 
 
 def _unused(text: TextTable, name: str) -> str:

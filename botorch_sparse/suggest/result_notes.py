@@ -276,6 +276,35 @@ def _copied_notes(results: Results, pool: Pool) -> Iterator[str]:
                 )
 
 
+def copied_campaign_notes(
+    pool: Pool, results: Results, campaign: Results
+) -> Iterator[str]:
+    """A note on an earlier campaign whose results are all among those of this one."""
+    mine, earlier = (
+        Counter((_point(m, pool), *map(_as_number, m.cells)) for m in each.told)
+        for each in (results, campaign)
+    )
+    if earlier <= mine:
+        yield (
+            f"the {len(campaign)} results of {campaign.name} are all in {results.name} "
+            "too, and count twice. Leave it out of --related if it is a copy"
+        )
+
+
+def _point(measurement: Measurement, pool: Pool) -> tuple[Hashable, ...]:
+    """The features of a result, numbers to six digits."""
+    row, own = measurement.row, pool.text.columns
+    cells = [own[x][row] if row >= 0 else measurement.get(x) for x in pool.features]
+    values = map(_as_number, cells)
+    return tuple(f"{x:.6g}" if isinstance(x, float) else x for x in values)
+
+
+def _as_number(cell: str) -> float | str:
+    """A cell as a number, if it is one."""
+    value = number(cell)
+    return cell if value is None else value
+
+
 def _equal_outcome_notes(results: Results, pool: Pool) -> Iterator[str]:
     """Notes on two outcomes with the same values in all results of a file."""
     names = enumerate(pool.outcome_columns)

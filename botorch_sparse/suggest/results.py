@@ -7,6 +7,7 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from botorch.exceptions import InputDataError
 
@@ -115,6 +116,7 @@ class Results:
         order: The `n + p` places of `rows` and then `points`, as they stand in the
             files; None for that order.
         is_one: Whether there is one file at most, which messages need not name.
+        unknown: Results of an earlier campaign with a category that no candidate has.
         texts: The files.
         told: The `n` measurements of rows, and then the `p` others.
     """
@@ -134,6 +136,7 @@ class Results:
     point_costs: list[float | None] = field(default_factory=list)
     silent_costs: list[float | None] = field(default_factory=list)
     is_one: bool = True
+    unknown: list[Measurement] = field(default_factory=list)
     texts: Sequence[TextTable] = ()
     told: Sequence[Measurement] = ()
     order: list[int] | None = None
@@ -145,6 +148,12 @@ class Results:
     def file_order(self) -> list[int]:
         """The places of `rows` and then `points`, as they stand in the files."""
         return [*range(len(self))] if self.order is None else self.order
+
+    @property
+    def outcome_values(self) -> Matrix:
+        """All `n + p x k` values, as they stand in the files."""
+        every = [*self.values, *self.point_values]
+        return np.array(every, dtype=np.float64)[self.file_order]
 
     @property
     def only_failed(self) -> list[int]:
@@ -239,7 +248,7 @@ def read_related(paths: Sequence[Path], pool: Pool) -> list[Results]:
 
     Keys may have been others there: they name rows in a file without all features
     alone. Measurements without a value say nothing, nor do categories that no candidate
-    has: these are left out, and only `told` has them.
+    has: these are left out, and only `unknown` has them.
 
     Raises:
         InputDataError: If a file is not there, or cannot be used.
@@ -251,9 +260,19 @@ def read_related(paths: Sequence[Path], pool: Pool) -> list[Results]:
         every = read_results([path], pool, skip_empty=True, is_related=True)
         columns = {name: [x[name] for x in every.points] for name in pool.features}
         known, _ = pool.encode(columns, range(len(every.points)))
-        points = [every.points[place] for place in known]
-        values = [every.point_values[place] for place in known]
-        campaign = replace(every, points=points, point_values=values)
+        num, total = len(every.rows), len(every)
+        kept = [*range(num), *(num + place for place in known)]
+        place_of = {place: i for i, place in enumerate(kept)}
+        campaign = replace(
+            every,
+            points=[every.points[place] for place in known],
+            point_values=[every.point_values[place] for place in known],
+            beside=[every.beside[place] for place in known],
+            others=[],  # their keys name no rows
+            unknown=[every.told[i] for i in range(total) if i not in place_of],
+            told=[every.told[i] for i in kept],
+            order=[place_of[i] for i in every.file_order if i in place_of],
+        )
         if not len(campaign):
             why = " whose categories a candidate has" if len(every) else ""
             raise InputDataError(

@@ -119,7 +119,7 @@ def rebuild(
             f"{pool.text.name}: no feature differs between the rows, so that there is "
             "nothing to choose by; is one left out, or missing?"
         )
-    with _naming(", ".join([pool.text.name, *(each.name for each in related)])):
+    with _naming(pool.text.name, [each.name for each in related]):
         strategy = STRATEGIES[options.strategy](
             table,
             batch_size=options.batch,
@@ -163,12 +163,16 @@ def campaign(table: CandidateTable, results: Results) -> tuple[Tensor, Tensor]:
 
 
 @contextmanager
-def _naming(name: str) -> Iterator[None]:
+def _naming(name: str, related: Sequence[str] = ()) -> Iterator[None]:
     """Errors of the library name the file that its input is from."""
     try:
         yield
     except InputDataError as error:
-        raise InputDataError(f"{name}: {error}") from error
+        reason = str(error)
+        for place, other in enumerate(related):
+            if reason.startswith(start := f"In related[{place}]: "):
+                name, reason = other, reason.removeprefix(start)
+        raise InputDataError(f"{name}: {reason}") from error
 
 
 def first_rows(options: Namespace, results: Results) -> int | None:

@@ -148,7 +148,7 @@ def _suggest(args: argparse.Namespace) -> None:
             *column_lines(pool, args.text, args.ignore, one_file=one_file),
             *pool_warnings(pool, {*known, *excluded}),
             *result_lines(pool, results),
-            *related_lines(pool, related),
+            *related_lines(pool, results, related),
             *exclusion_lines(pool, out),
             *drawn_lines(chosen),
         ]

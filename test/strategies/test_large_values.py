@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from botorch.exceptions.warnings import InputDataWarning
 from gpytorch.kernels import RBFKernel
 from refusals import refused
 from strategy_table import equal, make_candidates, make_kernel
@@ -97,6 +98,34 @@ def test_large_inputs_with_a_kernel(name: str) -> None:
     match = r"Got candidates as large as \de\+300 with a kernel.*leave covar_module"
     refused(match, MAKES[name], [[0.0], [2e300], [-3e300]], covar_module=kernel)
     MAKES[name]([[0.0], [LARGEST_VALUE]], covar_module=kernel)
+
+
+@pytest.mark.parametrize("make", [BBKB, ThompsonSampling])
+def test_a_spread_whose_square_underflows_is_announced(
+    make: Callable[..., Strategy],
+) -> None:
+    """Once; not where all values are equal, or differ by rounding, or by enough."""
+    start = "The feedback varies by .*e-161, whose square underflows"
+    strategy = make(X, batch_size=4, seed=0)
+    batch = strategy.ask()
+    with pytest.warns(InputDataWarning, match=start):
+        strategy.tell(batch, 1e-160 * batch.X[:, 0])
+        strategy.learn()
+        deviation = strategy.predict(X)[1]  # type: ignore[index]
+    assert deviation.isnan().all()
+    for size, offset in ((1e-160, 0.0), (0.0, 1e-160), (1e-16, 1.0), (1e-149, 0.0)):
+        strategy = strategy if size == 1e-160 else make(X, batch_size=4, seed=0)
+        batch = strategy.ask()
+        strategy.tell(batch, offset + size * batch.X[:, 0])  # warnings are errors
+        strategy.learn()
+
+
+def test_a_column_whose_range_overflows_is_named() -> None:
+    wide = X.clone().double()
+    wide[:, 1] = 1.7e308 * (wide[:, 1] - 0.5).sign()
+    match = r"whose columns 'x1' differ by more than 1\.8e308.*Rescale"
+    refused(match, ThompsonSampling, wide)
+    assert len(ThompsonSampling(wide.clamp(min=0.0)).ask(2)) == 2
 
 
 @pytest.mark.parametrize("make", [BBKB, GSSBO, TrustRegionBBKB])

@@ -86,6 +86,30 @@ def test_refuses_what_is_no_molecule_and_molecules_twice() -> None:
         CandidateTable.from_smiles(["CCO", "OCC"])
     with pytest.raises(InputDataError, match="as many in each"):
         CandidateTable.from_smiles({"a": ["CCO", "C"], "b": ["CCO"]})
+    with pytest.raises(InputDataError, match="'a' are in smiles and in columns; need"):
+        CandidateTable.from_smiles({"a": ["C", "O"]}, {"a": ["CCO", "CCN"]})
+
+
+def test_a_molecule_with_other_features_has_a_row_of_its_own() -> None:
+    """The error says by which name; rows have no keys there."""
+    columns = {"a": ["CC", "CC"], "h": [1, 2]}
+    match = r"molecules 'CC' come.*from_columns\(columns, smiles=\['a'\]\)"
+    with pytest.raises(InputDataError, match=match):
+        CandidateTable.from_smiles({"a": columns["a"]}, {"h": columns["h"]})
+    table = CandidateTable.from_columns(columns, smiles=["a"])
+    assert table.X.shape == (2, 2049) and table.keys is None
+
+
+def test_a_frame_of_molecules_is_read_by_its_columns() -> None:
+    pd = pytest.importorskip("pandas")
+    molecules, heat = {"a": ["C", "O"], "b": ["CC", "CCC"]}, {"heat": [20, 30]}
+    table = CandidateTable.from_smiles(
+        pd.DataFrame(molecules, index=["x", "y"]), pd.DataFrame(heat)
+    )
+    known = CandidateTable.from_smiles(molecules, heat)
+    assert table.keys == known.keys == (("C", "CC"), ("O", "CCC"))
+    assert table.feature_names == known.feature_names
+    assert torch.equal(table.X[:], known.X[:])
 
 
 @pytest.mark.one_in(2)

@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -242,7 +243,7 @@ def test_what_shares_nothing_does_little_harm() -> None:
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("factor", [1e-200, 1.0, 1e200])
+@pytest.mark.parametrize("factor", [1e-200, 1.0, 7e149])
 def test_of_any_size_and_copied(factor: float) -> None:
     strategy = GPUCB(X, related=[(OLD, factor * objective(OLD))], seed=0)
     (model,) = strategy.surrogate.source.campaigns
@@ -250,6 +251,30 @@ def test_of_any_size_and_copied(factor: float) -> None:
     assert np.corrcoef(mean.numpy(), objective(X).numpy())[0, 1] > 0.99
     for other in (pickle.loads(pickle.dumps(strategy)), copy.deepcopy(strategy)):
         assert torch.equal(other.surrogate.view.pool.X, strategy.surrogate.view.pool.X)
+
+
+@pytest.mark.parametrize(
+    ("num_bad", "wrong"), [(0, 0.0), (1, 1e3), (3, 1e3), (1, 1e150)]
+)
+def test_wrong_values_of_a_campaign_count_less_where_it_is_robust(
+    num_bad: int, wrong: float
+) -> None:
+    """By its mean's correlation with the function; they are named by their rows."""
+    values = objective(OLD)
+    values[5 : 5 + num_bad] = wrong
+    start = f"Of 120 related values those in rows {', '.join('567'[:num_bad])} (from 0"
+    found = []
+    for robust in (True, False):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", InputDataWarning)
+            strategy = ThompsonSampling(X, related=[(OLD, values)], robust=robust)
+        told = [str(each.message).startswith(start) for each in caught]
+        assert told == [True] * bool(robust and num_bad)
+        (model,) = strategy.surrogate.source.campaigns
+        mean = campaign_mean(model, strategy.surrogate.source.inputs(X)[:, :3])
+        found.append(np.corrcoef(mean.numpy(), objective(X).numpy())[0, 1])
+    assert found[0] > 0.99
+    assert found[1] < 0.5 if num_bad else found[1] == found[0]
 
 
 def test_they_may_have_been_elsewhere() -> None:
@@ -324,6 +349,10 @@ def test_a_resumed_run_is_the_same() -> None:
         ),
         ({"related": [(OLD[:, :2], objective(OLD))]}, "need `k x 3`"),
         ({"related": [(OLD, OLD[:, 0] / 0.0)]}, "120 values that are infinite"),
+        (
+            {"related": [(OLD, OLD[:, 0]), (OLD, 1.7e308 * OLD[:, 0])]},
+            r"related\[1\]: .* as large as 1\..*e\+308, whose squares overflow",
+        ),
         ({"related": [(OLD / 0.0, OLD[:, 0])]}, r"related\[0\]"),
         ({"related": [(OLD, OLD[:, 0] * 0.0)]}, "Got 1 different values; need 3"),
         ({"related": [(OLD, OLD[:, 0] * math.nan)]}, "Got 0 different values"),

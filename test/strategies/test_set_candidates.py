@@ -301,7 +301,7 @@ def test_copies_are_known_by_their_keys() -> None:
     ],
 )
 def test_others_keep_their_domain(strategy: Any) -> None:
-    with pytest.raises(UnsupportedError, match="keeps its domain: need"):
+    with pytest.raises(UnsupportedError, match=r"domain: need.*ExpectedImprovement"):
         strategy.set_candidates(FIRST)
 
 
@@ -312,3 +312,21 @@ def test_bad_candidates_are_refused_whole(bad: Any) -> None:
     with pytest.raises(Exception, match=r"Got|[Nn]eed"):
         strategy.set_candidates(bad)
     assert equal(strategy.state_dict(), before)
+
+
+def test_negative_numbers_in_place_of_counts_are_refused_whole() -> None:
+    """Tanimoto's kernel was inferred for the first table; floats from 0 on do."""
+    counts = (9 * rows(40)).to(torch.uint8)
+    strategy = ThompsonSampling(counts, seed=0)
+    batch = strategy.ask(6)
+    strategy.tell(batch, objective(batch.X.double()))
+    strategy.set_candidates(SECOND)
+    nearly = SECOND.clone()
+    nearly[3, 1] = -1e-3
+    for table in (SECOND - 0.5, nearly):
+        before = strategy.state_dict()
+        match = r"Got candidates as low as -0.*Tanimoto.*need numbers from 0 on"
+        refused(match, strategy.set_candidates, table)
+        assert equal(strategy.state_dict(), before)
+        batch = strategy.ask(2)
+        strategy.tell(batch, objective(batch.X))

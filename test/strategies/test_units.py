@@ -245,6 +245,7 @@ def test_noise_that_is_fitted_is_not_announced() -> None:
         assert noise_announced(strategy, 0.5, 45) == []
 
 
+@pytest.mark.filterwarnings("ignore:The feedback varies by .*underflows")
 @pytest.mark.parametrize("change", [(1e6, 1e-6), (0.0, 1e-140), (0.0, 1e100)])
 def test_deviations_are_in_units_of_the_values(change: tuple[float, float]) -> None:
     """Where values differ by more than rounding, and else they are not known."""

@@ -92,7 +92,7 @@ def test_what_says_nothing_is_left_out(lab: Laboratory) -> None:
         (None, "There is no file .* for --related; check its name"),
         (
             "id,loss|c1,1|c2,1|",
-            "old.csv: In related.0.: Got 1 different values",
+            "old.csv: Got 1 different values",
         ),
         ("id,loss|z1,1|z2,2|", "z1"),
         ("id,loss|", "old.csv has no results, for --related"),
@@ -109,3 +109,52 @@ def test_a_file_has_one_role(lab: Laboratory) -> None:
     path = lab.write("m.csv", measured(6))
     said = lab.refused("--results", path, "--related", path)
     assert "given twice as --results or --related" in said
+
+
+def test_odd_values_are_named_as_in_results(lab: Laboratory) -> None:
+    """Placeholders, a value a thousand times too large, and features far outside."""
+    twice = [["x", 30.0, "oil", 0.1, 0.5, -999], ["y", 31.0, "oil", 0.1, 0.5, -999]]
+    large = ["z", 32.0, "oil", 0.2, 0.5, 44_000]
+    acid = ["a", 33.0, "acid", 0.2, 0.5, 44_001]  # is left out, and not odd
+    said = lab("--related", earlier(lab, acid, *twice, large)).said
+    (note,) = [line for line in said.splitlines() if "far from all others" in line]
+    assert "old.csv: 'loss' has values" in note
+    for each in ("-999 (line 33", "-999 (line 34", "44000 (line 35"):
+        assert each in note
+    assert "old.csv: 34 results" not in said and "old.csv: 33 results" in said
+    head = ["heat", "solvent", "dose", "lid", "loss"]
+    rows = [[1e3 + HEAT[i], SOLVENT[i % 3], DOSE[i], 0.5, loss(i)] for i in range(9)]
+    said = lab("--related", lab.write("far.csv", [head, *rows])).said
+    said = said.replace(f"{lab.folder}/", "")
+    assert "far.csv: none of the 9 results is in pool.csv: 'heat' is from 10" in said
+    for each in ("results of no row", "nearly the key", "has values far"):
+        assert each not in said
+
+
+def test_a_campaign_that_is_a_copy_of_the_results(lab: Laboratory) -> None:
+    """Rows by their keys or features; one that has another value is no copy."""
+    lab.write("m.csv", measured(8))
+    head = ["heat", "solvent", "dose", "lid", "loss"]
+    rows = [[HEAT[i], SOLVENT[i % 3], DOSE[i], i % 4 + 0.5, loss(i)] for i in range(8)]
+    copies = {"a.csv": measured(8), "b.csv": [head, *rows[::-1]], "c.csv": measured(5)}
+    for name, table in copies.items():
+        said = lab("--results", lab.results, "--related", lab.write(name, table)).said
+        of_it = f"the {len(table) - 1} results of {name}"
+        note = f"note: {of_it} are all in m.csv too, and count twice."
+        assert note in said.replace(f"{lab.folder}/", "")
+    rows[3][-1] += 0.01
+    other = lab.write("d.csv", [head, *rows])
+    assert "too, and count twice" not in lab("--related", other).said
+    both = ["--results", lab.results, "--related", other]
+    assert "too, and count twice" not in lab(*both).said
+
+
+def test_the_file_that_is_not_taken_is_named_alone(lab: Laboratory) -> None:
+    bad = lab.write("b.csv", "id,loss|c1,1|c2,2|")
+    line = lab.refused("--related", earlier(lab), bad)
+    assert "b.csv: Got 2 different values; need 3" in line
+    assert "pool.csv" not in line and "old.csv" not in line and "[1]" not in line
+    large = lab.write("b.csv", "id,loss|c1,1|c2,2|c3,1e200|")
+    assert "b.csv: Got feedback as large as 1e+200, whose squares" in lab.refused(
+        "--related", earlier(lab), large
+    )

@@ -71,8 +71,8 @@ from botorch_sparse.strategies.data.run_record import BatchRecord, RunRecord
 
 KEEPS_DOMAIN = (
     "keeps its domain: need a whole table, in one process, of BBKB, BKB, GPUCB, "
-    "GPBUCB, ThompsonSampling or RandomSearch. Build another strategy, and tell it the "
-    "history."
+    "GPBUCB, ExpectedImprovement, ThompsonSampling or RandomSearch. Build another "
+    "strategy, and tell it the history."
 )
 HAS_A_PLAN = (
     "chooses batches by a plan, which trials alone do not tell. Write its state by "
@@ -528,8 +528,9 @@ class Strategy(ABC):
                 first table had.
 
         Raises:
-            InputDataError: If columns are others; if a point that is pending, or told
-                and not learned yet, is not among the candidates.
+            InputDataError: If columns are others, or have negative numbers where they
+                were counts; if a point that is pending, or told and not learned yet, is
+                not among the candidates.
             UnsupportedError: On a box, for a table that ranks share, and for strategies
                 whose guarantees are about one table, such as `SBPE`.
         """

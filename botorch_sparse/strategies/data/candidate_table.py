@@ -133,12 +133,13 @@ class CandidateTable:
         itself. Their canonical SMILES name the rows.
 
         Args:
-            smiles: `A` SMILES, or such a list for each label.
+            smiles: `A` SMILES, or such a list for each label, as in a DataFrame, whose
+                index is left out.
             columns: `A` values of further features for each label.
 
         Raises:
             InputDataError: If one can't be parsed, with its row; if two rows are the
-                same molecules; and see `of`.
+                same molecules; if a label comes in both; and see `of`.
             ImportError: If RDKit is not installed.
 
         Example:
@@ -148,13 +149,25 @@ class CandidateTable:
         """
         from botorch_sparse.molecules import canonical_smiles  # RDKit is an extra
 
+        columns = {} if columns is None else columns
+        smiles, columns = _by_label(smiles), _by_label(columns)
+        check_kind("columns", columns, Mapping, "lists of values by label")
         named = smiles if isinstance(smiles, Mapping) else {"smiles": smiles}
+        if both := [label for label in named if label in columns]:
+            raise InputDataError(
+                f"The labels {short_list(both)} are in smiles and in columns; need "
+                "other ones in one of the two."
+            )
         names = [canonical_smiles(v, str(k)) for k, v in named.items()]
         keys: list[Hashable] = [*zip(*names, strict=False)]
         if len(names) == 1:
             keys = [*names[0]]
-        every = {**named, **(columns or {})}
-        return cls._build(every, keys, tuple(named), smiles=tuple(named))
+        hint = (
+            " For molecules with other features in each row take CandidateTable."
+            f"from_columns(columns, smiles={[*named]}), which names no rows."
+        )
+        _check_keys(keys, "molecules", hint)
+        return cls._build({**named, **columns}, keys, tuple(named), smiles=tuple(named))
 
     @classmethod
     def from_columns(
@@ -192,13 +205,7 @@ class CandidateTable:
 
     @classmethod
     def _of_frame(cls, frame: "DataFrame", key: Hashable | None) -> "CandidateTable":
-        labels = frame.columns.tolist()
-        if repeated := _repeated(labels):
-            raise InputDataError(
-                f"The columns {short_list(repeated)} come more than once."
-            )
-        columns = {label: frame[label] for label in labels}
-        index = frame.index
+        columns, index = _by_label(frame), frame.index
         if key is not None:
             return cls.from_columns(columns, key=key)
         if type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1):
@@ -461,7 +468,17 @@ def _announce_odd(specs: Sequence[Column], num_rows: int) -> None:
         )
 
 
-def _check_keys(keys: Sequence[Hashable]) -> None:
+def _by_label(columns: Any) -> Any:
+    """The columns of a DataFrame by their labels, which differ; all else as it is."""
+    if not hasattr(columns, "columns") or not hasattr(columns, "index"):
+        return columns
+    labels = columns.columns.tolist()
+    if repeated := _repeated(labels):
+        raise InputDataError(f"The columns {short_list(repeated)} come more than once.")
+    return {label: columns[label] for label in labels}
+
+
+def _check_keys(keys: Sequence[Hashable], name: str = "keys", hint: str = "") -> None:
     try:
         different = dict.fromkeys(keys)
     except TypeError:
@@ -476,8 +493,8 @@ def _check_keys(keys: Sequence[Hashable]) -> None:
         repeated = _repeated(keys)
         places = [i for i, key in enumerate(keys) if key == repeated[0]]
         raise InputDataError(
-            f"The keys {short_list(repeated, 3)} come more than once, the first in "
-            f"rows {short_list(places, 3)} (from 0); each row needs its own."
+            f"The {name} {short_list(repeated, 3)} come more than once, the first in "
+            f"rows {short_list(places, 3)} (from 0); each row needs its own.{hint}"
         )
 
 

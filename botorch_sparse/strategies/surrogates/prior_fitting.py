@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 from botorch.exceptions import InputDataError, ModelFittingError
-from botorch.exceptions.warnings import InputDataWarning
+from botorch.exceptions.warnings import BotorchWarning, InputDataWarning
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
 from botorch.models.transforms.input import ChainedInputTransform
@@ -57,6 +57,10 @@ from botorch_sparse.strategies.surrogates.related import (
     RelatedMeans,
     with_means,
 )
+from botorch_sparse.strategies.surrogates.robust_evaluations import (
+    lie_apart,
+    moved_to_others,
+)
 
 # Hyperparameters are fitted by the exact likelihood of at most so many points.
 FIT_SIZE = 300
@@ -101,6 +105,7 @@ class PriorSource:
     Attributes:
         columns: Which features are used; None for all.
         discrete: Features of a box that take some values only.
+        blocks: Columns of bits or counts, for each Tanimoto kernel that is inferred.
         bounds: `2 x d`, their ranges, float64.
         min_noise: The least noise variance of a fit.
         has_noise_prior: Whether an inferred noise has BoTorch's prior.
@@ -125,7 +130,7 @@ class PriorSource:
         self.discrete = domain.discrete if self.is_inferred else DiscreteFeatures()
         low, high = self.discrete.encoded_ranges(domain.ranges).clone()
         self.columns: Tensor | None = None
-        blocks = domain.fingerprints if self.is_inferred else ()
+        self.blocks = blocks = domain.fingerprints if self.is_inferred else ()
         if self.is_inferred:
             for block in blocks:  # counts are not scaled
                 low[block], high[block] = 0.0, 1.0
@@ -212,18 +217,28 @@ class PriorSource:
         return with_means(self.campaigns, Z)
 
     def _campaign(self, data: RelatedData) -> SparseSingleTaskGP:
-        """A model of the standardized values of an earlier campaign, fitted to it."""
-        X, Y = self.inputs(data.X), data.Y.unsqueeze(-1)
+        """A model of the standardized values of an earlier campaign, fitted to it.
+
+        Where values that lie apart count less, so do those of the campaign; and so do
+        those that its others contradict.
+        """
+        X, Y = self.inputs(data.X), data.Y
+        is_apart = torch.zeros_like(Y, dtype=torch.bool)
+        if is_robust := self.settings.robust:
+            is_apart = lie_apart(Y.cpu()).to(Y.device)
+            Y = moved_to_others(Y, is_apart)
         Y = Y / Y.abs().max()  # squares of very large or small ones are lost
-        Y = (Y - Y.mean()) / Y.std()
+        Y = ((Y - Y.mean()) / Y.std()).unsqueeze(-1)
         with warnings.catch_warnings():
             # It may have been outside of the new ranges.
             warnings.simplefilter("ignore", category=InputDataWarning)
             model = SparseSingleTaskGP(
-                X, Y, outcome_transform=None, input_transform=None
+                X, Y, outcome_transform=None, input_transform=None, robust=is_robust
             )
-        with manual_seed(0), torch.enable_grad():
+        with warnings.catch_warnings(), manual_seed(0), torch.enable_grad():
+            warnings.filterwarnings("ignore", ".*taken to be outliers", BotorchWarning)
             fit_or_keep(model, f"{len(X)} related values")
+        announce_related(is_apart | (model.outlier_noise > 0))
         return model.eval().requires_grad_(False)
 
     def related_means(self, inputs: Tensor) -> Tensor:
@@ -231,7 +246,15 @@ class PriorSource:
         return inputs[..., inputs.shape[-1] - len(self.campaigns) :]
 
     def require_columns(self, domain: Domain) -> None:
-        """Refuse a table in which columns vary that are left out."""
+        """Refuse a table where left-out columns vary, or counts are negative."""
+        lowest = (float(domain.ranges[0, block].min()) for block in self.blocks)
+        least = min(lowest, default=0.0)
+        if least < 0:
+            raise InputDataError(
+                f"Got candidates as low as {least:.3g} in columns of bits or counts, "
+                "for which the Tanimoto kernel was inferred; need numbers from 0 on. "
+                "Or build a strategy on these candidates, and tell it the history."
+            )
         if self.columns is None:
             return
         low, high = domain.ranges
@@ -468,6 +491,19 @@ class PriorSource:
         }
 
 
+def announce_related(is_odd: Tensor) -> None:
+    """Warn of the values of an earlier campaign, of `n`, that count less."""
+    if rows := is_odd.nonzero().flatten().tolist():
+        warnings.warn(
+            f"Of {len(is_odd)} related values those in rows {short_list(rows, 10)} "
+            "(from 0, of what was measured) lie far from all others, or these "
+            "contradict them. They count less. Correct those that are mistakes. With "
+            "robust=False all are taken as they are.",
+            InputDataWarning,
+            stacklevel=2,
+        )
+
+
 def is_spread(values: Tensor) -> bool:
     """Whether values differ by more than rounding."""
     return len(values) > 1 and bool(values.double().std() >= least_deviation(values))
@@ -636,6 +672,12 @@ def _constant(model: SparseSingleTaskGP, X: Tensor, Y: Tensor, S: Tensor) -> Mea
 
 def _varying(low: Tensor, high: Tensor, names: Sequence[str]) -> Tensor:
     """The columns that vary; says which are left out."""
+    if (is_wide := (high - low).isinf()).any():
+        wide = [names[i] for i in is_wide.nonzero().flatten()]
+        raise InputDataError(
+            f"Got candidates whose columns {short_list(wide)} differ by more than "
+            "1.8e308, which float64 does not hold; need smaller ranges. Rescale them."
+        )
     varies = high > low
     if not varies.any():
         raise InputDataError(

@@ -46,8 +46,13 @@ from typing_extensions import override
 
 from botorch_sparse.argument_checks import check_finite, check_kind
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.strategies.data.domain import Domain, TableDomain
-from botorch_sparse.strategies.data.feedback import as_tensor, paired, read_points
+from botorch_sparse.strategies.data.domain import LARGEST_VALUE, Domain, TableDomain
+from botorch_sparse.strategies.data.feedback import (
+    as_tensor,
+    paired,
+    read_points,
+    refuse_large_values,
+)
 from botorch_sparse.strategies.data.outcomes import Outcomes
 
 # Different values that a campaign needs.
@@ -89,7 +94,7 @@ def read_related(
     Raises:
         BotorchTensorDimensionError: If points have another width.
         InputDataError: If something else comes, or points are not finite, or values
-            infinite, or too few differ.
+            infinite or beyond 1e150, or too few differ.
         UnsupportedError: If the domain is a table of molecules, or that ranks share.
     """
     if related is None:
@@ -144,6 +149,7 @@ def _values_of(
             f"Got {num} values that are infinite; need numbers, or NaN for what was "
             "not measured."
         )
+    refuse_large_values(Y, LARGEST_VALUE)
     different = [len(y[~y.isnan()].unique()) for y in Y.unbind(-1)]
     few = [num for num in different if 0 < num < FEWEST_RELATED]
     if few or not any(different):

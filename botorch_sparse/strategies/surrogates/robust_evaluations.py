@@ -47,6 +47,14 @@ def lie_apart(values: Tensor) -> Tensor:
     return is_apart
 
 
+def moved_to_others(values: Tensor, is_apart: Tensor) -> Tensor:
+    """Those of `n` values that lie apart, at one standard deviation from the others."""
+    others = values[~is_apart]
+    margin = others.std()
+    moved = values.clamp(others.min() - margin, others.max() + margin)
+    return values.where(~is_apart, moved)
+
+
 @dataclass(frozen=True, eq=False)
 class RobustEvaluations:
     """The first reports of a record, with values that lie apart moved to the others.
@@ -72,10 +80,7 @@ class RobustEvaluations:
         point, values = record.point[:num], record.values[:num]
         if not bool((is_apart := lie_apart(values)).any()):
             return record
-        others = values[~is_apart]
-        margin = others.std()
-        moved = values.clamp(others.min() - margin, others.max() + margin)
-        values = values.where(~is_apart, moved)
+        values = moved_to_others(values, is_apart)
         return cls(record, point, values, is_apart, torch.ones_like(values))
 
     def weighted(self, weight: Tensor) -> Self:

@@ -36,7 +36,12 @@ from botorch_sparse.strategies.data.run_record import (
     evaluations_at,
 )
 from botorch_sparse.strategies.surrogates.prior import Prior
-from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
+from botorch_sparse.strategies.surrogates.prior_fitting import (
+    SMALLEST_SPREAD,
+    PriorSource,
+    is_spread,
+    least_deviation,
+)
 from botorch_sparse.strategies.surrogates.robust_evaluations import (
     RobustEvaluations,
     lie_apart,
@@ -466,7 +471,9 @@ class Surrogate:
         if isinstance(record, RobustEvaluations):
             apart = tuple(record.is_apart.nonzero().squeeze(-1).tolist())
             announce_apart(record, sorted({*apart} - {*self.apart}))
-        if not is_known and not source.awaits_fit(prior):
+        if not is_known and source.is_inferred:
+            is_known = announce_underflow(record.values, record.outcome_text)
+        elif not is_known and not source.awaits_fit(prior):
             X = source.inputs(record.points(values.point))
             k_diag = float(prior.covar_module(X, diag=True).detach().mean())
             is_known = announce_scale(values.Y, prior.lam, k_diag, record.outcome_text)
@@ -675,6 +682,23 @@ def announce_noise(record: Evaluations, values: FoldedEvaluations, lam: float) -
             InputDataWarning,
             stacklevel=2,
         )
+    return True
+
+
+def announce_underflow(Y: Tensor, outcome: str = "") -> bool:
+    """Warn of feedback that differs by so little that it counts as all equal."""
+    if is_spread(Y):
+        return True
+    spread = float(Y.max() - Y.min()) if len(Y) else 0.0
+    if spread == 0 or least_deviation(Y) > SMALLEST_SPREAD:  # equal but for rounding
+        return False
+    warnings.warn(
+        f"The feedback varies by {spread:.3g}{outcome}, whose square underflows: it "
+        f"counts as all equal, without standard deviations; need {SMALLEST_SPREAD:.3g} "
+        "or more. Rescale all feedback.",
+        InputDataWarning,
+        stacklevel=2,
+    )
     return True
 
 

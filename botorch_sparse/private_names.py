@@ -142,6 +142,8 @@ INHERITED = {
     "ax.adapter.torch.TorchAdapter": "_cross_validate _experiment _gen "
     "_optimization_config _search_space _training_data _transform_inputs_for_cv",
     # What `recommended_batch_size` looks at, without a change.
+    # The metrics of each of several objectives, with their weights.
+    "ax.core.objective.Objective": "_parsed",
     "ax.api.client.Client": "_experiment _generation_strategy _random_seed",
     # What is optimized, how BoTorch's function for it is built, and from what.
     "ax.generators.torch.botorch_modular.acquisition.Acquisition": (

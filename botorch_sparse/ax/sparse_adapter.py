@@ -13,6 +13,7 @@ from ax.core.data import MAP_KEY
 from ax.core.data_utils import ExperimentData
 from ax.core.observation import ObservationData, ObservationFeatures
 from ax.core.search_space import SearchSpace
+from ax.core.trial_status import TrialStatus
 from torch import Tensor
 
 from botorch_sparse.ax.arm_table import ArmTable
@@ -22,6 +23,8 @@ from botorch_sparse.ax.sparse_generator import SparseGenerator
 from botorch_sparse.ax.strategy_options import check_metrics
 from botorch_sparse.ax.trial_data import last_note
 from botorch_sparse.ax.trust_region_generator import TrustRegionGenerator
+
+GONE = (TrialStatus.FAILED, TrialStatus.ABANDONED)
 
 
 class SparseAdapter(TorchAdapter):
@@ -41,8 +44,8 @@ class SparseAdapter(TorchAdapter):
     def _gen(self, n: int, search_space: SearchSpace, **kwargs: Any) -> GenResults:
         """Generate candidates; see `TorchAdapter`.
 
-        Failed trials count as pending ones, as abandoned ones do in Ax: the same data
-        would lead to the same arm again.
+        Failed trials count as pending ones, as abandoned ones do in Ax, unless their
+        arms were completed elsewhere: the same data would lead to the same arm again.
 
         Raises:
             UnsupportedError: See `check_metrics`.
@@ -53,11 +56,10 @@ class SparseAdapter(TorchAdapter):
             generator.num_trials = len(self._experiment.trials)
             if generator.candidates is not None:
                 generator.choices = self._choices(generator.candidates, search_space)
-        failed = self._failed_points()
         if isinstance(generator, TrustRegionGenerator):
             generator.last_note = last_note(self._experiment)
-            generator.failed = self._rows(failed)
-        elif failed:
+            generator.failed = self._rows(self._points_that_are(*GONE))
+        elif failed := self._points_that_are(TrialStatus.FAILED):
             pending = kwargs.get("pending_observations") or {}
             kwargs["pending_observations"] = {
                 name: [*pending.get(name, []), *failed] for name in self.outcomes
@@ -121,12 +123,20 @@ class SparseAdapter(TorchAdapter):
             return None
         return self.generator.left_out_models()
 
-    def _failed_points(self) -> list[ObservationFeatures]:
-        """The arms of failed and abandoned trials in the model's space."""
-        trials = self._experiment.trials.values()
-        gone = [t for t in trials if t.status.is_failed or t.status.is_abandoned]
+    def _points_that_are(self, *statuses: TrialStatus) -> list[ObservationFeatures]:
+        """Arms of such trials in the model's space, if not completed elsewhere."""
+        known = self._experiment.trials_by_status[TrialStatus.COMPLETED]
+        done = {arm.signature for trial in known for arm in trial.arms}
+        arms = {
+            arm.signature: arm
+            for status in statuses
+            for trial in self._experiment.trials_by_status[status]
+            for arm in trial.arms
+        }
         points = [
-            ObservationFeatures.from_arm(arm) for trial in gone for arm in trial.arms
+            ObservationFeatures.from_arm(arm)
+            for signature, arm in arms.items()
+            if signature not in done
         ]
         known = set(self._search_space.parameters)
         points = [p for p in points if known <= p.parameters.keys()]

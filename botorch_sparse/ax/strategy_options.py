@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypedDict
 
 import pandas as pd
-from ax.core.objective import Objective
 from ax.core.optimization_config import OptimizationConfig
 from botorch.acquisition import AcquisitionFunction
 from botorch.acquisition.input_constructors import get_acqf_input_constructor
@@ -202,17 +201,14 @@ def check_metrics(
                 f"constraint on one metric. {own}."
             )
     objective = config.objective
-    parts = [
-        Objective(part.strip(), metric_name_to_signature={})
-        for part in objective.expression.split(",")
-    ]
-    combined = [part.expression for part in parts if part.is_scalarized_objective]
-    if combined and len(parts) > 1:
-        raise UnsupportedError(
-            f"Got several objectives, of which {combined[0]!r} combines metrics; need "
-            f"one metric for each. {own}."
-        )
-    if combined and not takes_sums:
+    if objective.is_multi_objective:
+        for part in objective._parsed[1]:
+            if len(names := [name for name, _ in part]) > 1:
+                raise UnsupportedError(
+                    f"Got several objectives, of which one combines the metrics "
+                    f"{names}; need one metric for each. {own}."
+                )
+    elif objective.is_scalarized_objective and not takes_sums:
         raise UnsupportedError(
             f"Got the objective {objective.expression!r}, which combines metrics; "
             f"need one metric. {own}, or use sparse_generation_strategy."

@@ -224,18 +224,14 @@ def totals(x: Tensor) -> Tensor:
 
 def _sums_of_minima(x1: Tensor, x2: Tensor, dtype: torch.dtype) -> Tensor:
     """The sums of the smaller entries, `... x n x n'`, of bytes or other numbers."""
-    if x1.dtype != torch.uint8 or x2.dtype != torch.uint8:
-        ends = (float(x.detach().amin()) for x in (x1, x2) if x.numel())
-        least = min(ends, default=0.0)
-        if least < 0:
-            raise InputDataError(
-                f"Got an entry {least} in the Tanimoto kernel; need bits, counts, or "
-                "other numbers from 0 on, not standardized ones."
-            )
+    are_bytes = x1.dtype == x2.dtype == torch.uint8
+    if not are_bytes:
+        _refuse_negative(x1, x2)
+    if x1.requires_grad or x2.requires_grad:
         return _by_distance(x1.to(dtype), x2.to(dtype))
-    if min(x1.shape[-2], x2.shape[-2]) <= FEW_POINTS:
+    if are_bytes and min(x1.shape[-2], x2.shape[-2]) <= FEW_POINTS:
         return _sums_in_common(x1, x2)
-    most = min(_largest(x1), _largest(x2))
+    most = min(_largest(x1), _largest(x2)) if are_bytes else LARGEST_SUM
     is_exact = most * x1.shape[-1] < LARGEST_SUM
     exact = torch.float32 if is_exact else torch.float64
     # Entries of the larger side look up those of the other, which a cache may hold.
@@ -245,7 +241,8 @@ def _sums_of_minima(x1: Tensor, x2: Tensor, dtype: torch.dtype) -> Tensor:
             both = Entries.of(rows).sums_of_minima(points, exact)
             return both if rows is x1 else both.mT
     if most > MOST_LEVELS or not is_exact:
-        return _by_distance(x1.double(), x2.double())
+        dtype = torch.float64 if are_bytes else dtype
+        return _by_distance(x1.to(dtype), x2.to(dtype))
     both = torch.zeros((), dtype=torch.float32, device=x1.device)
     for level in range(1, most + 1):
         a, b = x1, x2
@@ -254,6 +251,15 @@ def _sums_of_minima(x1: Tensor, x2: Tensor, dtype: torch.dtype) -> Tensor:
             a, b = a.index_select(-1, columns), b.index_select(-1, columns)
         both = both + _at_least(a, level) @ _at_least(b, level).mT
     return both
+
+
+def _refuse_negative(*points: Tensor) -> None:
+    ends = (float(x.detach().amin()) for x in points if x.numel())
+    if (least := min(ends, default=0.0)) < 0:
+        raise InputDataError(
+            f"Got an entry {least} in the Tanimoto kernel; need bits, counts, or other "
+            "numbers from 0 on, not standardized ones."
+        )
 
 
 def _by_distance(x1: Tensor, x2: Tensor) -> Tensor:
@@ -315,7 +321,9 @@ class Entries(NamedTuple):
         Cost: O(n') for each entry. `total` are the sums of the rows, see `totals`.
         """
         counts, dtype = _as_bytes(points), torch.float64
-        if counts is not None:
+        if counts is None:
+            _refuse_negative(points)
+        else:
             points = counts
             is_small = LARGEST_COUNT * points.shape[-1] < LARGEST_SUM
             dtype = torch.float32 if is_small else dtype

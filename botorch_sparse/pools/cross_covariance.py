@@ -209,7 +209,7 @@ def kernel_columns(
         for column, part in zip(columns.split(len(parts[0])), parts, strict=True):
             column.copy_(kernel_with(covar_module, X, slice(None), part).mT)
         return columns
-    most = COLUMN_ENTRIES // (RANK_TILE * X.shape[1])
+    most = COLUMN_ENTRIES // (RANK_TILE * max(X.shape[1], len(points)))
     size = max(1, min(COLUMN_TILES, most)) * RANK_TILE
 
     def compute(start: int) -> None:
@@ -223,7 +223,7 @@ def kernel_columns(
             K = dense_covariance(covar_module, tiles, groups).flatten(0, 1)
         columns[:, start : start + len(part)] = K.mT
 
-    work = num * POINTS * KERNEL_ENTRY if is_thread_safe(covar_module) else 0
+    work = num * len(points) * KERNEL_ENTRY if is_thread_safe(covar_module) else 0
     for_each(range(0, num, size), work, lambda: compute)
     return columns[:k, :num]
 

@@ -18,7 +18,11 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.kernels.kernel_matrices import compares_counts, is_thread_safe
+from botorch_sparse.kernels.kernel_matrices import (
+    compares_counts,
+    is_thread_safe,
+    unscaled,
+)
 from botorch_sparse.pools.compact_rows import (
     CompactRows,
     Rows,
@@ -230,6 +234,8 @@ def _contenders(
 
     is_shared = X.is_cpu and all(is_thread_safe(p.kernel, p.mean) for p in paths)
     work = len(X) * sum(path.work for path in paths) if is_shared else 0
+    for path, table in zip(paths, tables, strict=True):
+        _has_few_parts(path, table)  # found here once, for all threads
     for_each(range(0, len(X), chunk_size), work, make_worker)
     return _of_all(tops, shard.ranks, shape[2])
 
@@ -238,9 +244,17 @@ def _bounds(
     path: SamplePaths, X: Rows, rows: Tensor, Z: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Bounds at rows of a table, which are the points `Z`."""
-    if path.residual is None or distinct_blocks(path.kernel, X) is None:
+    if not _has_few_parts(path, X):
         return path.bounds(Z)
     return path.bounds(Z, kernel_with(path.kernel, X, rows, path.points).mT)
+
+
+def _has_few_parts(path: SamplePaths, X: Rows) -> bool:
+    """Whether rows of a table, as of reactions, share parts that are compared once."""
+    if path.residual is None or not compares_counts(path.kernel):
+        return False
+    has_parts = unscaled(path.kernel).blocks is not None
+    return has_parts and distinct_blocks(path.kernel, X) is not None
 
 
 def _drawn(

@@ -8,6 +8,9 @@ import pandas as pd
 import pytest
 import torch
 from ax.api.client import Client
+from ax.core.metric import Metric
+from ax.core.objective import Objective
+from ax.core.optimization_config import OptimizationConfig
 from ax.exceptions.core import DataRequiredError
 from ax_problems import BOX, CAPPED, NO_THRESHOLDS, branin
 from botorch.exceptions import InputDataError, UnsupportedError
@@ -19,6 +22,7 @@ from botorch_sparse.ax import (
     thompson_generation_strategy,
     trust_region_generation_strategy,
 )
+from botorch_sparse.ax.strategy_options import check_metrics
 from botorch_sparse.strategies import ThompsonSampling
 
 pytestmark = [CAPPED, NO_THRESHOLDS]
@@ -203,7 +207,7 @@ def test_constraints_relative_to_the_status_quo(name, make_client, attach, fast)
         # Ax takes it for a constraint on the first metric,
         ({"constraints": ["g + h <= 9.0"]}, r"combines the metrics \['g', 'h'\]"),
         # and these for three objectives.
-        ({"objective": "f - 2*g, -h"}, r"'f - 2\*g' combines metrics"),
+        ({"objective": "f - 2*g, -h"}, r"combines the metrics \['f', 'g'\]"),
     ],
 )
 def test_combinations_of_outcomes(options, says, make_client, attach, fast):
@@ -223,6 +227,14 @@ def test_an_objective_that_is_a_combination(name, make_client, fast):
     client = make_client(strategy_named(name, fast), objective="f - 2*g")
     with pytest.raises(UnsupportedError, match="'f - 2\\*g', which combines metrics"):
         client.get_next_trials(1)
+
+
+@pytest.mark.filterwarnings("ignore:Passing `metric` to Objective")
+def test_names_of_metrics_that_are_no_identifiers():
+    """Ax takes them for single objectives, and does not parse them."""
+    metric = Metric(name="acc @ 1", lower_is_better=False)
+    objective = Objective(metric=metric, minimize=False)
+    check_metrics(OptimizationConfig(objective), takes_sums=False)
 
 
 def test_acquisition_functions_take_a_combination(make_client, attach, fast):

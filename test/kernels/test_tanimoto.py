@@ -60,6 +60,10 @@ def test_bytes_are_compared_as_numbers(share, most):
         expected = dense_covariance(kernel, S, X.double())
         assert torch.equal(dense_covariance(kernel, S, X), expected)
         assert torch.equal(dense_covariance(kernel, X, S), expected.mT)
+    between = S + 0.5 * (torch.arange(len(S)) == 3).double().unsqueeze(-1)
+    expected = dense_covariance(TanimotoKernel(), between, X.double())
+    found = dense_covariance(TanimotoKernel(), between, X)
+    torch.testing.assert_close(found, expected)
     each = torch.stack([X[:10], X[10:20]])
     found = dense_covariance(TanimotoKernel(), S.expand(2, -1, -1), each)
     torch.testing.assert_close(
@@ -208,6 +212,9 @@ def test_refuses_negative_entries_and_blocks_that_do_not_fit():
     X = fingerprints("bits", 4, 6)
     with pytest.raises(InputDataError, match=r"entry -1\.0 in the Tanimoto kernel"):
         dense_covariance(TanimotoKernel(), X - 1.0)
+    entries = tanimoto.Entries.of(X.to(torch.uint8))
+    with pytest.raises(InputDataError, match=r"entry -1\.0 in the Tanimoto kernel"):
+        entries.similarity(X.sum(-1), X - 1.0)
     with pytest.raises(InputDataError, match=r"6 columns for blocks=\(2, 3\)"):
         dense_covariance(TanimotoKernel((2, 3)), X)
     with pytest.raises(InputDataError, match="blocks"):

@@ -171,6 +171,7 @@ class PosteriorSettings:
         given: dict[str, Any] = {"robust": True} if self.robust else {}
         if self.related:
             given["related"] = [data.checksum() for data in self.related]
+            given["related"] += ["robust"] * self.robust  # their models are, too
         return given | {
             "lam": self.lam,
             "mean": _mean_config(self.mean_module),

@@ -125,12 +125,13 @@ class SparseAdapter(TorchAdapter):
 
     def _points_that_are(self, *statuses: TrialStatus) -> list[ObservationFeatures]:
         """Arms of such trials in the model's space, if not completed elsewhere."""
-        known = self._experiment.trials_by_status[TrialStatus.COMPLETED]
-        done = {arm.signature for trial in known for arm in trial.arms}
+        trials = self._experiment.trials_by_status
+        completed = trials[TrialStatus.COMPLETED]
+        done = {arm.signature for trial in completed for arm in trial.arms}
         arms = {
             arm.signature: arm
             for status in statuses
-            for trial in self._experiment.trials_by_status[status]
+            for trial in trials[status]
             for arm in trial.arms
         }
         points = [

@@ -179,7 +179,7 @@ def _check_mapping(name: str, value: object) -> None:
 def check_metrics(
     config: OptimizationConfig | None, *, takes_sums: bool = True
 ) -> None:
-    """Refuse combinations of metrics that Ax 1.3 reads otherwise, or all objectives.
+    """Refuse combinations of metrics that Ax 1.3 misreads, or that are not taken.
 
     Ax takes a constraint on several metrics for one on the first of them, and several
     objectives, of which one combines metrics, for one of each metric.
@@ -205,7 +205,7 @@ def check_metrics(
         for part in objective._parsed[1]:
             if len(names := [name for name, _ in part]) > 1:
                 raise UnsupportedError(
-                    f"Got several objectives, of which one combines the metrics "
+                    "Got several objectives, of which one combines the metrics "
                     f"{names}; need one metric for each. {own}."
                 )
     elif objective.is_scalarized_objective and not takes_sums:

@@ -28,7 +28,7 @@ MOST_LEVELS = 32
 LARGEST_SUM = 2**24
 # The share of entries above which rows are multiplied as matrices.
 DENSE = 1 / 8
-BYTE_VALUES, LARGEST_COUNT = 256, 255
+BYTE_VALUES = 256
 # Numbers that a fit keeps: similarities, and the points that they are of.
 MOST_KEPT = 2**24
 # Of so few points it pays to look for the columns in which they have an entry.
@@ -325,7 +325,7 @@ class Entries(NamedTuple):
             _refuse_negative(points)
         else:
             points = counts
-            is_small = LARGEST_COUNT * points.shape[-1] < LARGEST_SUM
+            is_small = BYTE_VALUES * points.shape[-1] <= LARGEST_SUM
             dtype = torch.float32 if is_small else dtype
         both = self.sums_of_minima(points, dtype)
         total1, total2 = total.double(), totals(points).double()
@@ -334,14 +334,16 @@ class Entries(NamedTuple):
 
 def _as_bytes(x: Tensor) -> Tensor | None:
     """Whole numbers from 0 to 255 as bytes; None for others, and with gradients."""
-    if x.dtype == torch.uint8 or x.requires_grad:
-        return None if x.requires_grad else x
+    if x.dtype == torch.uint8:
+        return x
+    if x.requires_grad:
+        return None
     found = x.to(torch.uint8)
     return found if bool((found == x).all()) else None
 
 
 def _largest(x: Tensor) -> int:
-    """The largest of bytes, 0 of none; on the host by NumPy, in a tenth."""
+    """The largest of bytes, 0 of none; by NumPy on the host, which is quicker."""
     if x.numel() == 0:
         return 0
     return int(x.numpy().max() if x.is_cpu else x.amax())

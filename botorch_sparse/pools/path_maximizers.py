@@ -202,6 +202,7 @@ def _contenders(
     """
     is_known = all(path.residual is None for path in paths)
     X, taken_by = tables[0], _least_exact(paths)
+    share_parts = [_share_parts(path, Z) for path, Z in zip(paths, tables, strict=True)]
     # Minus infinity where excluded.
     closed = shard.selectable(selectable).mean(X.new_zeros(len(X)))
     tops: list[tuple[Tensor, Tensor]] = []  # one for each thread
@@ -218,8 +219,11 @@ def _contenders(
             whole = torch.cat([rows, rows[-1:].expand(num - len(rows))])
             inputs = _of_one(tables, lambda X: kernel_rows(taken_by, X, whole))
             index = (rows + shard.start).expand(shape[1], -1)
-            parts = zip(paths, tables, inputs, strict=True)
-            bounds = [_bounds(path, X, whole, Z) for path, X, Z in parts]
+            each = zip(paths, tables, inputs, share_parts, strict=True)
+            bounds = [
+                path.bounds(Z, _by_parts(path, X, whole) if by_parts else None)
+                for path, X, Z, by_parts in each
+            ]
             upper = [high[:, : len(rows)] for _, high in bounds]
             lower = upper if is_known else [low[:, : len(rows)] for low, _ in bounds]
             levels = compared(lower, upper, rows)
@@ -234,22 +238,16 @@ def _contenders(
 
     is_shared = X.is_cpu and all(is_thread_safe(p.kernel, p.mean) for p in paths)
     work = len(X) * sum(path.work for path in paths) if is_shared else 0
-    for path, table in zip(paths, tables, strict=True):
-        _has_few_parts(path, table)  # found here once, for all threads
     for_each(range(0, len(X), chunk_size), work, make_worker)
     return _of_all(tops, shard.ranks, shape[2])
 
 
-def _bounds(
-    path: SamplePaths, X: Rows, rows: Tensor, Z: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Bounds at rows of a table, which are the points `Z`."""
-    if not _has_few_parts(path, X):
-        return path.bounds(Z)
-    return path.bounds(Z, kernel_with(path.kernel, X, rows, path.points).mT)
+def _by_parts(path: SamplePaths, X: Rows, rows: Tensor) -> Tensor:
+    """Covariances with rows of a table that share parts, `m x q`."""
+    return kernel_with(path.kernel, X, rows, path.points).mT
 
 
-def _has_few_parts(path: SamplePaths, X: Rows) -> bool:
+def _share_parts(path: SamplePaths, X: Rows) -> bool:
     """Whether rows of a table, as of reactions, share parts that are compared once."""
     if path.residual is None or not compares_counts(path.kernel):
         return False

@@ -25,10 +25,7 @@ from torch import Tensor
 from botorch_sparse.argument_checks import check_kind, check_tensors
 from botorch_sparse.kernels import dense_covariance, prior_variance
 from botorch_sparse.kernels.kernel_matrices import is_thread_safe
-from botorch_sparse.posteriors.factorization import (
-    InducingFactor,
-    factorize_batch,
-)
+from botorch_sparse.posteriors.factorization import InducingFactor, factorize_batch
 from botorch_sparse.threads import KERNEL_ENTRY, row_chunks
 
 # Rows of a block of `solve_triangular`, and columns below which blocks launch too much.

@@ -25,9 +25,7 @@ from botorch_sparse.pools.path_maximizers import (
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows
 from botorch_sparse.pools.table_batch import TableBatch
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.posteriors.constant_mean import (
-    posterior_of_chosen,
-)
+from botorch_sparse.posteriors.constant_mean import posterior_of_chosen
 from botorch_sparse.strategies.data.domain import TableDomain, draw_seed
 from botorch_sparse.strategies.data.run_record import (
     Evaluations,

@@ -161,13 +161,13 @@ class TableSurvivors:
         """The survivor of largest lower bound, by all batches."""
         is_left = self._recommendable(failed)
         index = int(self.intervals[0].masked_fill(~is_left, -torch.inf).argmax())
-        lower, upper, mean = self.intervals[:, index].tolist()
+        lower, upper, mean = self.prior.restore(self.intervals[:, index]).tolist()
         return Recommendation(
             X=known.points(torch.tensor([index])).squeeze(0),
             index=index,
-            mean=self.prior.restore(mean),
-            lower=self.prior.restore(lower),
-            upper=self.prior.restore(upper),
+            mean=mean,
+            lower=lower,
+            upper=upper,
         )
 
     def state_dict(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import torch
 from botorch.exceptions import InputDataError
@@ -22,10 +22,10 @@ from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.data.domain import Domain, refuse_large_inputs
+from botorch_sparse.strategies.surrogates.log_warp import LogWarp
 from botorch_sparse.strategies.surrogates.related import RelatedData
 
 Hyperparameters: TypeAlias = dict[str, Tensor]
-Values = TypeVar("Values", float, Tensor)
 
 DEFAULT_GROWTH = 1.2
 DEFAULT_LAM = 1e-4
@@ -44,6 +44,8 @@ class Prior:
         last_fit: Evaluations at the last fit; None before any.
         lengthscale_factor: What the fitted lengthscales were multiplied by.
         center: What counts as zero, in units of the feedback; for a mean that is known.
+        warp: The scale of the feedback that `scale` and `center` are of; None for the
+            feedback as it is.
     """
 
     covar_module: Kernel
@@ -54,14 +56,22 @@ class Prior:
     last_fit: int | None = None
     lengthscale_factor: float = 1.0
     center: float = 0.0
+    warp: LogWarp | None = None
 
     def standardize(self, Y: Tensor) -> Tensor:
         """From units of the feedback."""
+        Y = Y if self.warp is None else self.warp(Y)
         return (Y - self.center) / self.scale
 
-    def restore(self, values: Values) -> Values:
+    def restore(self, values: Tensor) -> Tensor:
         """Back to units of the feedback."""
-        return self.center + self.scale * values
+        values = self.center + self.scale * values
+        return values if self.warp is None else self.warp.inverse(values)
+
+    def restore_deviation(self, sd: Tensor, mean: Tensor) -> Tensor:
+        """Standard deviations back in units of the feedback; of a warp to first order."""
+        values, sd = self.center + self.scale * mean, self.scale * sd
+        return sd if self.warp is None else sd * self.warp.inverse_slope(values)
 
     def without_data(
         self, S: Tensor, chunk_size: int | None = None
@@ -87,6 +97,7 @@ class Prior:
             "last_fit": self.last_fit,
             "lengthscale_factor": self.lengthscale_factor,
             "center": self.center,
+            "warp": None if self.warp is None else [self.warp.best, self.warp.unit],
         }
 
 

@@ -46,6 +46,7 @@ from botorch_sparse.strategies.data.run_record import (
     FoldedEvaluations,
     evaluations_at,
 )
+from botorch_sparse.strategies.surrogates.log_warp import LogWarp
 from botorch_sparse.strategies.surrogates.prior import (
     Hyperparameters,
     PosteriorSettings,
@@ -334,23 +335,25 @@ class PriorSource:
     ) -> Prior:
         """The prior fitted to a history, from where it stands.
 
-        See `_fit_to` for how. Cost: O(min(n, 300)^3) for each step.
+        It keeps its warp, whose scale values are on. See `_fit_to` for how. Cost:
+        O(min(n, 300)^3) for each step.
         """
         values = record.folded() if values is None else values
         data = evaluations_at(record, values)
         seed = draw_seed(generator)
         g = torch.Generator().manual_seed(seed)
         with manual_seed(seed), torch.enable_grad():
-            model = self._fit_to(record, data, prior.hyperparameters, g, max_steps)
+            model = self._fit_to(record, data, prior, g, max_steps)
         scale = float(model.outcome_transform.stdvs) if self.is_inferred else 1.0
         factor = prior.lengthscale_factor
-        return self._prior(hyperparameters_of(model), scale, len(record), factor)
+        fitted = self._prior(hyperparameters_of(model), scale, len(record), factor)
+        return replace(fitted, warp=prior.warp)
 
     def _fit_to(
         self,
         record: Evaluations,
         data: FoldedEvaluations,
-        start: Hyperparameters | None,
+        prior: Prior,
         generator: torch.Generator,
         max_steps: int | None,
     ) -> SparseSingleTaskGP:
@@ -374,7 +377,8 @@ class PriorSource:
         is_chosen = torch.isin(record.point, data.point[chosen])
         evaluations = is_chosen.nonzero().squeeze(-1)
         S = self.inputs(data.X[chosen.to(data.X.device)])
-        model = self.build(record, evaluations, S, start)
+        start = prior.hyperparameters
+        model = self.build(record, evaluations, S, start, warp=prior.warp)
         options: dict[str, Any] = {}
         if max_steps is not None:
             options = {"optimizer_kwargs": {"options": {"maxiter": max_steps}}}
@@ -424,7 +428,9 @@ class PriorSource:
             state["last_fit"],
             state["lengthscale_factor"],
         )
-        return replace(prior, center=state["center"])
+        warp = state.get("warp")
+        warp = warp and LogWarp(*warp)
+        return replace(prior, center=state["center"], warp=warp)
 
     def build(
         self,
@@ -435,14 +441,17 @@ class PriorSource:
         lengthscale_factor: float = 1.0,
         *,
         of_points: bool = False,
+        warp: LogWarp | None = None,
     ) -> SparseSingleTaskGP:
         """A model, in eval mode, of evaluations at some places in the record.
 
         It takes features where it is `of_points`, and scales them itself, else inputs.
+        Values are on the scale of `warp`.
         """
         points = record.points(record.point[evaluations])
         X = self.features(points) if of_points else self.inputs(points)
         Y = record.values[evaluations].to(X.device)
+        Y = Y if warp is None else warp(Y)
         model = self._model(X, Y.unsqueeze(-1), inducing_points, of_points=of_points)
         _adapt(model, hyperparameters, lengthscale_factor)
         if not self.is_inferred and self.settings.mean_module is None:

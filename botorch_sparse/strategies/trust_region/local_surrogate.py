@@ -1,5 +1,6 @@
 """What is learned near trust regions: a posterior of each outcome around them."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -7,8 +8,10 @@ from typing import Any, ClassVar, Self
 
 import torch
 from botorch.utils.sampling import manual_seed
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
+from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.pools.path_maximizers import maximize_paths, upper_bounds
 from botorch_sparse.pools.sample_paths import NUM_FEATURES, SamplePaths
 from botorch_sparse.pools.shard import SelectableRows
@@ -21,6 +24,7 @@ from botorch_sparse.strategies.data.run_record import (
     RunRecord,
     evaluations_at,
 )
+from botorch_sparse.strategies.surrogates.log_warp import LogWarp
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings, Prior
 from botorch_sparse.strategies.surrogates.prior_fitting import (
     PriorSource,
@@ -51,6 +55,9 @@ REACH = 2.0
 FIT_POINTS = 300
 # Iterations of a fit: the first of a run, and those that go on from the last one.
 FIRST_STEPS, MORE_STEPS = 100, 30
+# Iterations on the other scale, from the fit on the present one. Logarithms are taken
+# where their likelihood is e^3 times as large, which [KassRaftery1995]_ call strong.
+OTHER_STEPS, STRONG = 10, 3.0
 # The least noise variance, in variances of the feedback that is fitted: near an optimum
 # one value is a little better than another.
 LEAST_NOISE = 1e-8
@@ -249,7 +256,24 @@ class LocalSurrogate:
         if source.is_inferred and self.reach < 1.0:
             # A small region is to its kernel what the box is at first.
             source = source.within(self.reach)
-        return source.fitted(prior, one, generator, few, steps)
+        logs = LogWarp.of(values.Y) if self._may_warp else None
+        prior = replace(prior, warp=None if prior.warp is None else logs)
+        doubled = self.runs.have_doubled(one, prior.last_fit or 0)
+        prior = source.fitted(prior, one, generator, few, steps)
+        if logs is None or not doubled:
+            return prior
+        other = replace(prior, warp=logs if prior.warp is None else None)
+        other = source.fitted(other, one, generator, few, OTHER_STEPS)
+        plain, warped = (prior, other) if prior.warp is None else (other, prior)
+        data = evaluations_at(one, few)
+        gain = log_density(source, warped, data) - log_density(source, plain, data)
+        return plain if gain < STRONG or self._is_noisy(warped) else warped
+
+    @property
+    def _may_warp(self) -> bool:
+        """Whether values may be on another scale: those of one inferred outcome."""
+        is_plain = self.source.is_inferred and not self.source.campaigns
+        return is_plain and len(self.priors) == 1
 
     def _is_due(self, one: OneOutcome) -> bool:
         """Whether the prior of an outcome is to be fitted."""
@@ -274,7 +298,7 @@ class LocalSurrogate:
                 mean = posterior.moments(self.source.inputs(X)).mean
                 is_known = torch.isin(point, known[column])  # it extrapolates elsewhere
                 observed = Y[:, column] if shares(record) else torch.nan
-                mean = self.priors[column].scale * mean.cpu()
+                mean = self.priors[column].restore(mean.cpu())
                 Y[:, column] = mean.where(is_known, observed)
             is_feasible = self.domain.box.is_feasible(X).cpu()
             return Y.where(is_feasible.unsqueeze(-1), torch.nan)
@@ -347,9 +371,10 @@ class LocalSurrogate:
         means, sds = list[Tensor](), list[Tensor]()
         for column, posterior in enumerate(self.posteriors_of(record)):
             mean, variance = posterior.moments(inputs)
-            values, scale = OneOutcome(record, column).values, self.priors[column].scale
-            means.append(scale * mean)
-            sds.append(self.sources[column].deviation(scale * variance.sqrt(), values))
+            prior, values = self.priors[column], OneOutcome(record, column).values
+            means.append(prior.restore(mean))
+            sd = prior.restore_deviation(variance.sqrt(), mean)
+            sds.append(self.sources[column].deviation(sd, values))
         if len(means) == 1:
             return means[0], sds[0]
         return torch.stack(means, dim=-1), torch.stack(sds, dim=-1)
@@ -586,8 +611,27 @@ def local_posterior(
         The posterior in units of the prior's scale. Cost: O(n m^2).
     """
     data = evaluations_at(record, values)
-    X, Y = source.inputs(data.X), data.Y / prior.scale
+    X, Y = source.inputs(data.X), prior.standardize(data.Y)
     blank = prior.without_data(X[:most])
     noise = prior.lam / data.counts
     noise[most:] += blank.residual(X[most:], blank.features(X[most:]))
     return prior.condition(blank, X, Y, noise)
+
+
+@torch.no_grad()
+def log_density(source: PriorSource, prior: Prior, data: FoldedEvaluations) -> float:
+    """The logarithm of the density of values, in units of the feedback. O(n^3).
+
+    Of values that are known with their points, on whatever scale the prior is of.
+    """
+    X, Y = source.inputs(data.X), prior.standardize(data.Y)
+    K = dense_covariance(prior.covar_module, X, X)
+    K.diagonal().add_(prior.lam / data.counts)
+    L = psd_safe_cholesky(K)
+    ones = torch.stack([Y, torch.ones_like(Y)], dim=-1)
+    y, one = torch.linalg.solve_triangular(L, ones, upper=False).unbind(-1)
+    rest = y - one * (y @ one) / (one @ one)
+    value = -0.5 * rest.square().sum() - (L.diagonal() * prior.scale).log().sum()
+    if prior.warp is not None:
+        value = value + prior.warp.log_slope(data.Y).sum()
+    return float(value - len(Y) * math.log(2 * math.pi) / 2)

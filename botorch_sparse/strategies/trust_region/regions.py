@@ -115,12 +115,19 @@ class Regions:
 
         Both by the reports of one outcome.
         """
-        for region in self.regions:
-            is_known = self.knows(region, one.record)[one.places]
-            before, now = int(is_known[:num_before].sum()), int(is_known.sum())
-            if before < self.num_initial <= now:
-                return True
-        return False
+        before, now = self._multiples(one, num_before), self._multiples(one)
+        return any(b == 0 < n for b, n in zip(before, now, strict=True))
+
+    def have_doubled(self, one: OneOutcome, num_before: int) -> bool:
+        """Whether one has 1, 2, 4, ... times its first points, and had not before."""
+        before, now = self._multiples(one, num_before), self._multiples(one)
+        pairs = zip(before, now, strict=True)
+        return any(b.bit_length() < n.bit_length() for b, n in pairs)
+
+    def _multiples(self, one: OneOutcome, num: int | None = None) -> list[int]:
+        """How many times its first points each region has, by the first reports."""
+        known = (self.knows(r, one.record)[one.places] for r in self.regions)
+        return [int(each[:num].sum()) // self.num_initial for each in known]
 
     def after(
         self,

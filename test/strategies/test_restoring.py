@@ -19,6 +19,10 @@ def valley(X: Tensor) -> Tensor:
     return -(X - 0.3).square().sum(-1) - 5 * (X[:, 1] - X[:, 0] ** 2).square()
 
 
+def steep(X: Tensor) -> Tensor:
+    return -(-60 * valley(X)).exp()
+
+
 def noisy(X: Tensor) -> Tensor:
     g = torch.Generator().manual_seed(int(1e6 * X.sum()))
     return valley(X) + 0.3 * torch.randn(len(X), generator=g, dtype=F64)
@@ -31,6 +35,7 @@ def several(X: Tensor) -> Tensor:
 OUTCOMES = [Objective("a"), Objective("b", minimize=True), Constraint("c", upper=0.6)]
 CASES = {
     "valley": (valley, {}),
+    "steep": (steep, {}),
     "noise": (noisy, {}),
     "regions": (valley, {"num_regions": 3, "num_initial": 5}),
     "mixed": (valley, {"discrete_dims": {3: (0, 0.3, 1)}, "cat_dims": {2: (0, 1)}}),

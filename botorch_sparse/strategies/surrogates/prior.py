@@ -69,7 +69,7 @@ class Prior:
         return values if self.warp is None else self.warp.inverse(values)
 
     def restore_deviation(self, sd: Tensor, mean: Tensor) -> Tensor:
-        """Standard deviations back in units of the feedback; of a warp to first order."""
+        """Deviations in units of the feedback, on a warped scale to first order."""
         values, sd = self.center + self.scale * mean, self.scale * sd
         return sd if self.warp is None else sd * self.warp.inverse_slope(values)
 

@@ -55,9 +55,11 @@ REACH = 2.0
 FIT_POINTS = 300
 # Iterations of a fit: the first of a run, and those that go on from the last one.
 FIRST_STEPS, MORE_STEPS = 100, 30
-# Iterations on the other scale, from the fit on the present one. Logarithms are taken
-# where their likelihood is e^3 times as large, which [KassRaftery1995]_ call strong.
-OTHER_STEPS, STRONG = 10, 3.0
+# Iterations of a fit on the other scale, from the one on the present scale.
+OTHER_STEPS = 10
+# By how much the log likelihood of logarithms has to be larger: strong evidence, as
+# [KassRaftery1995]_ call it.
+STRONG = 3.0
 # The least noise variance, in variances of the feedback that is fitted: near an optimum
 # one value is a little better than another.
 LEAST_NOISE = 1e-8
@@ -251,29 +253,43 @@ class LocalSurrogate:
             return prior
         if begins and len(self.regions) == 1:
             prior = replace(prior, hyperparameters=None)
-        steps = MORE_STEPS if prior.hyperparameters else FIRST_STEPS
+        logs = LogWarp.of(values.Y) if self._may_warp else None
+        prior = replace(prior, warp=None if prior.warp is None else logs)
         few = fit_points(values, generator)
+        return self._fitted_to(few, prior, logs, one, generator)
+
+    def _fitted_to(
+        self,
+        few: FoldedEvaluations,
+        prior: Prior,
+        logs: LogWarp | None,
+        one: OneOutcome,
+        generator: torch.Generator,
+    ) -> Prior:
+        """A prior after a fit to some points, on the scale that these make likelier.
+
+        The other scale is tried each time that a run has twice as many points.
+        """
+        source = self.sources[one.column]
         if source.is_inferred and self.reach < 1.0:
             # A small region is to its kernel what the box is at first.
             source = source.within(self.reach)
-        logs = LogWarp.of(values.Y) if self._may_warp else None
-        prior = replace(prior, warp=None if prior.warp is None else logs)
-        doubled = self.runs.have_doubled(one, prior.last_fit or 0)
-        prior = source.fitted(prior, one, generator, few, steps)
-        if logs is None or not doubled:
-            return prior
-        other = replace(prior, warp=logs if prior.warp is None else None)
+        steps = MORE_STEPS if prior.hyperparameters else FIRST_STEPS
+        fitted = source.fitted(prior, one, generator, few, steps)
+        if logs is None or not self.runs.have_doubled(one, prior.last_fit or 0):
+            return fitted
+        other = replace(fitted, warp=logs if fitted.warp is None else None)
         other = source.fitted(other, one, generator, few, OTHER_STEPS)
-        plain, warped = (prior, other) if prior.warp is None else (other, prior)
+        plain, warped = (fitted, other) if fitted.warp is None else (other, fitted)
         data = evaluations_at(one, few)
         gain = log_density(source, warped, data) - log_density(source, plain, data)
-        return plain if gain < STRONG or self._is_noisy(warped) else warped
+        return warped if gain > STRONG and not self._is_noisy(warped) else plain
 
     @property
     def _may_warp(self) -> bool:
-        """Whether values may be on another scale: those of one inferred outcome."""
-        is_plain = self.source.is_inferred and not self.source.campaigns
-        return is_plain and len(self.priors) == 1
+        """Whether values may be on a logarithmic scale: of a lone inferred outcome."""
+        is_lone = self.source.is_inferred and not self.source.campaigns
+        return is_lone and len(self.priors) == 1
 
     def _is_due(self, one: OneOutcome) -> bool:
         """Whether the prior of an outcome is to be fitted."""

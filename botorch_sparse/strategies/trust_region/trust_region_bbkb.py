@@ -110,6 +110,14 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     lengthscales shrinks with a small region, and its noise has no prior. The time of a
     batch does not grow with the number of evaluations.
 
+    **Scale.** Values of one outcome may be modelled by the logarithms of how much worse
+    they are than the best one, where a kernel is inferred: each time that a run has
+    twice as many points, if their likelihood is by far the larger one, and noise is
+    small. So values that fall from millions to ones say as much of the one as of the
+    other. Predictions are medians then, in units of the values, and their standard
+    deviations are those to first order. See
+    `botorch_sparse.strategies.surrogates.log_warp`.
+
     **Valleys.** A small region of one outcome may have axes that are not the features:
     the eigenvectors of a quadratic model of the nearest points, with lengths that fall
     with the root of the curvature. It is turned where that makes its sides 1.4 times as

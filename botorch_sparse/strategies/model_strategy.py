@@ -273,8 +273,9 @@ class ModelStrategy(Strategy, Generic[S]):
 
         Its points are the kernel's inputs: the given ones, or where the kernel is
         inferred the columns that vary, scaled to [0, 1], and what `related` campaigns
-        say. Its values are in the prior's `scale`. Of an exact posterior all points are
-        inducing points, and it is computed when it is asked for, in O(n^3).
+        say. Its values are in the prior's `scale`, and those of a trust region may be
+        logarithms. Of an exact posterior all points are inducing points, and it is
+        computed when it is asked for, in O(n^3).
         """
         return self.surrogate.posterior
 

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 import torch
 from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import MaternKernel
 from torch import Tensor
 
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies import Objective, TrustRegionBBKB
 from botorch_sparse.strategies.data.run_record import OneOutcome, evaluations_at
 from botorch_sparse.strategies.surrogates.log_warp import LogWarp
+from botorch_sparse.strategies.trust_region import trust_region
 from botorch_sparse.strategies.trust_region.local_surrogate import log_density
 
 F64 = torch.float64
@@ -26,7 +28,7 @@ def test_the_scale_of_some_values() -> None:
     """By hand: the best value, and the median distance from it."""
     assert LogWarp.of(VALUES) == WARP
     new = torch.tensor([3.0, -20.0, 5.0, -43.0], dtype=F64)  # 0, s, beyond, 2 s
-    by_hand = [3.0, 3.0 - 23 * math.log(2), 5.0, 3.0 - 23 * math.log(3)]
+    by_hand = [0.0, -23 * math.log(2), 2.0, -23 * math.log(3)]
     assert torch.allclose(WARP(new), torch.tensor(by_hand, dtype=F64))
 
 
@@ -42,17 +44,23 @@ def test_slopes_are_those_of_autograd() -> None:
     assert torch.allclose(WARP.inverse(W.detach()), Y.detach())
 
 
-def test_the_scale_moves_with_the_values() -> None:
+def test_other_units() -> None:
     other = LogWarp.of(1e3 * VALUES - 7.0)
     assert other is not None
-    assert torch.allclose(other(1e3 * VALUES - 7.0), 1e3 * WARP(VALUES) - 7.0)
+    assert torch.allclose(other(1e3 * VALUES - 7.0), 1e3 * WARP(VALUES))
 
 
-@pytest.mark.parametrize(
-    "values", [[1.0, 2.0, 2.0, 2.0], [0.0], [-1e150, 0.0, -1e-160]]
-)
+def test_near_values_far_from_zero_keep_their_digits() -> None:
+    """But for those that a number of this size has, 1e-10."""
+    Y = 1e6 - torch.tensor([0.0, 1e-7, 5e-8, 1.0, 30.0], dtype=F64)
+    warp = LogWarp.of(Y)
+    assert warp is not None
+    assert (warp.inverse(warp(Y)) - Y).abs().max() < 3e-10
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0, 2.0, 2.0], [0.0], [-1e150, 0, -1.0]])
 def test_no_scale(values: list[float]) -> None:
-    """Half of the values are the best one, or distances have no ratio."""
+    """Half of the values are the best one, or one is too far away."""
     assert LogWarp.of(torch.tensor(values, dtype=F64)) is None
 
 
@@ -74,6 +82,11 @@ def muddy(X: Tensor) -> Tensor:
 
 def made(**options: Any) -> TrustRegionBBKB:
     return TrustRegionBBKB(bounds=BOUNDS, batch_size=5, **options)
+
+
+def is_log(strategy: TrustRegionBBKB) -> bool:
+    strategy.learn()
+    return strategy.surrogate.priors[0].warp is not None
 
 
 def run(f: Any, num: int = 45, **options: Any) -> TrustRegionBBKB:
@@ -103,33 +116,21 @@ def test_the_density_is_that_of_the_values() -> None:
         assert math.isclose(log_density(source, each, data), expected, rel_tol=1e-6)
 
 
-# Log likelihoods of 80 points are larger by 550, -9 and 25 with logarithms. Of the last
-# ones the noise would decide what is best.
+# Log likelihoods of 80 points are larger by 550, -9 and 20 with logarithms. Of the last
+# ones the noise would decide what is best: a tenth, where a hundredth is taken.
 @pytest.mark.parametrize("f, is_warped", [(steep, True), (wave, False), (muddy, False)])
-@pytest.mark.parametrize("acquisition", ["thompson", "ucb"])
-def test_the_data_decide(f: Any, is_warped: bool, acquisition: Any) -> None:
-    strategy = made(acquisition=acquisition)
-    assert strategy.box is not None
-    X = strategy.box.sample(80, 0)
-    strategy.tell(X, f(X))
-    (prior,) = strategy.surrogate.priors
-    assert (prior.warp is not None) == is_warped
+def test_the_data_decide(f: Any, is_warped: bool, device: torch.device) -> None:
+    X = made().box.sample(80, 0)
+    strategy = TrustRegionBBKB(bounds=BOUNDS.to(device), batch_size=5)
+    strategy.tell(X.to(device), f(X).to(device))
+    assert is_log(strategy) == is_warped
 
 
-def test_the_scale_is_chosen_anew() -> None:
-    """Each time that there are twice as many points, eight at first."""
-    strategy, warps = made(refit=RefitSchedule(every=1)), list[bool]()
-    assert strategy.box is not None
-    X = strategy.box.sample(33, 0)
-    for count, x in enumerate(X.split(1)):
-        f = wave if count < 20 else steep
-        strategy.tell(x, f(x))
-        strategy.learn()
-        warps.append(strategy.surrogate.priors[0].warp is not None)
-    assert warps == [False] * 31 + [True] * 2
+def test_a_kernel_that_is_given_is_of_the_values() -> None:
+    assert not is_log(run(steep, covar_module=MaternKernel(ard_num_dims=4), lam=0.01))
 
 
-def test_only_one_inferred_outcome_has_another_scale() -> None:
+def test_several_outcomes_keep_their_scales() -> None:
     def two(X: Tensor) -> Tensor:
         return torch.stack([steep(X), X[:, 0]], dim=-1)
 
@@ -137,10 +138,71 @@ def test_only_one_inferred_outcome_has_another_scale() -> None:
     assert all(prior.warp is None for prior in several.surrogate.priors)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"acquisition": "ucb"},
+        {"acquisition": "ucb", "rule": "product"},
+        {"num_regions": 2, "num_initial": 8},
+        {"cat_dims": {3: (0, 1)}},
+    ],
+)
+def test_batches_beside_pending_points(options: dict[str, Any]) -> None:
+    """And the smallest value, which is the largest with the other sign."""
+    losses = run(lambda X: -steep(X), minimize=True, **options)
+    gains = run(steep, **options)
+    for strategy in (losses, gains):
+        assert is_log(strategy)
+        first, second = strategy.ask(), strategy.ask()
+        assert len(torch.cat([first.X, second.X]).unique(dim=0)) == len(first.X) + len(
+            second.X
+        )
+    assert torch.equal(losses.history.X, gains.history.X)
+
+
+def test_the_scale_is_chosen_anew() -> None:
+    """Each time that there are twice as many points, eight at first."""
+    strategy, warps = made(refit=RefitSchedule(every=1)), list[bool]()
+    X = strategy.box.sample(33, 0)
+    for count, x in enumerate(X.split(1)):
+        strategy.tell(x, (wave if count < 20 else steep)(x))
+        warps.append(is_log(strategy))
+    assert warps == [False] * 31 + [True] * 2
+
+
+def test_a_better_value_counts_before_the_next_fit() -> None:
+    """The scale is of what is known, the kernel of the last fit."""
+    strategy = made(refit=RefitSchedule(every=1000))
+    X = strategy.box.sample(40, 0)
+    strategy.tell(X, steep(X) - 50.0)
+    assert is_log(strategy)
+    near = 0.3 + 0.01 * strategy.box.sample(3, 1)
+    strategy.tell(near, steep(near))
+    prior = strategy.surrogate._prior(strategy.record, 0)
+    assert prior.warp is not None
+    assert prior.warp.best == float(strategy.history.values.max())
+    assert strategy.surrogate.priors[0].warp != prior.warp
+
+
+def test_a_run_that_begins_anew_predicts_its_best_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before it has points: with a spread that is finite, however far zero is."""
+    monkeypatch.setattr(trust_region, "SMALLEST_LENGTH", 0.3)
+    strategy = made()
+    while strategy.regions[0].run == 0:
+        batch = strategy.ask()
+        strategy.tell(batch, 1e4 + steep(batch.X))
+    assert is_log(strategy)
+    predicted = strategy.predict(BOUNDS)
+    assert predicted is not None
+    assert all(part.isfinite().all() for part in predicted)
+
+
 def test_predictions_are_in_units_of_the_values() -> None:
     """At points that are known, and to first order in deviations."""
     strategy = run(steep)
-    (prior,) = strategy.surrogate.priors
+    prior = strategy.surrogate._prior(strategy.record, 0)
     assert prior.warp is not None
     X, Y = strategy.history.X, strategy.history.values
     predicted = strategy.predict(X)
@@ -159,7 +221,7 @@ def test_predictions_are_in_units_of_the_values() -> None:
 
 def test_a_warped_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     strategy, saved = run(steep), made()
-    assert strategy.surrogate.priors[0].warp is not None
+    assert is_log(strategy)
     strategy.save(tmp_path / "state.pt")
     saved.resume(tmp_path / "state.pt")
     for _ in range(3):

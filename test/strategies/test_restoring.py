@@ -90,6 +90,28 @@ def test_it_stands_where_the_other_does(case):
     assert one.regions != made(options).regions
 
 
+def test_results_in_other_units_with_a_note():
+    """As a program has them that standardizes all results anew for each batch."""
+    one, predicted = made({}), []
+    one.run(steep, 40, progress=False)
+    one.learn()
+    assert one.surrogate.priors[0].warp is not None
+    for scale, offset in ((1.0, 0.0), (1e-9, 0.5)):
+        other = made({})
+        other.restore(
+            one.history.X,
+            offset + scale * one.history.values,
+            runs=[0] * len(one.history),
+            num_learned=len(one.history),
+            note=one.note(),
+        )
+        mean, _ = other.predict(one.history.X)
+        predicted.append((mean - offset) / scale)
+    best = one.history.values.argsort(descending=True)[:20]
+    same, scaled = (each[best] for each in predicted)
+    assert torch.allclose(same, scaled, rtol=0.05)
+
+
 def test_a_run_that_began_where_others_ended(monkeypatch, tmp_path):
     """Its part is noted and saved, and those of later runs are the same too."""
     monkeypatch.setattr(trust_region, "SMALLEST_LENGTH", 0.3)

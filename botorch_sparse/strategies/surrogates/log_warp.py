@@ -6,21 +6,23 @@ values are than the best one may be such a process. The likelihood of the data s
 which scale is better, as in a warped Gaussian process [Snelson2003]_.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+# The largest distance from the best value, in medians: `inverse` has room beyond it.
+LARGEST_GAP = 1e100
+
 
 @dataclass(frozen=True)
 class LogWarp:
-    r"""A scale that is logarithmic below the best known value `b`.
+    r"""A scale whose zero is the best known value `b`, logarithmic below it.
 
-    .. math:: w(y) = b - s \log(1 + (b - y) / s) \quad (y < b),
+    .. math:: w(y) = -s \log(1 + (b - y) / s) \quad (y < b),
 
-    and :math:`w(y) = y` from there on. It rises with a slope that is continuous, and
-    moves with the unit and the zero of the values.
+    and :math:`w(y) = y - b` from there on. It rises, and its slope is continuous. With
+    data in other units, :math:`w(a y + c) = a w(y)` for their scale and this one.
 
     Attributes:
         best: `b`.
@@ -34,28 +36,30 @@ class LogWarp:
     def of(cls, Y: Tensor) -> "LogWarp | None":
         """The scale for `n` values, whose unit is the median distance from the best.
 
-        None where half of them are as good as the best one.
+        None of no values, where half of them are as good as the best one, and where the
+        worst one is 1e100 times as far away as the median.
         """
-        leads = Y.max() - Y
-        warp = cls(float(Y.max()), float(leads.median()))
-        widest = float(leads.max())
-        if not (warp.unit > 0 and math.isfinite(widest / warp.unit)):
+        if not len(Y):
             return None
-        return warp
+        gaps = Y.max() - Y
+        unit = float(gaps.median())
+        if not float(gaps.max()) < LARGEST_GAP * unit:
+            return None
+        return cls(float(Y.max()), unit)
 
     def __call__(self, Y: Tensor) -> Tensor:
         """Values on this scale."""
-        lead = (self.best - Y).clamp_min(0.0) / self.unit
-        return torch.where(Y < self.best, self.best - self.unit * lead.log1p(), Y)
+        above = Y - self.best
+        return torch.where(above < 0, self.unit * self.log_slope(Y), above)
 
     def inverse(self, W: Tensor) -> Tensor:
         """From this scale."""
-        lead = (self.best - W).clamp_min(0.0) / self.unit
-        return torch.where(W < self.best, self.best - self.unit * lead.expm1(), W)
+        gap = self.unit * (W.clamp_max(0.0) / -self.unit).expm1()
+        return self.best - gap.where(W < 0, -W)
 
     def inverse_slope(self, W: Tensor) -> Tensor:
         """The derivative of `inverse`: one or more."""
-        return ((self.best - W).clamp_min(0.0) / self.unit).exp()
+        return (W.clamp_max(0.0) / -self.unit).exp()
 
     def log_slope(self, Y: Tensor) -> Tensor:
         """The logarithm of the derivative: zero or less."""

@@ -37,15 +37,15 @@ class Prior:
 
     Attributes:
         covar_module: The kernel, float64, of the inputs of `PriorSource.inputs`.
-        lam: Noise variance of an evaluation, of feedback divided by `scale`.
+        lam: Noise variance of an evaluation, of standardized feedback.
         scale: Unit of the feedback.
         mean_module: The prior mean; None for a constant that the data decide on.
         hyperparameters: From which kernel and noise were made, and the unit.
         last_fit: Evaluations at the last fit; None before any.
         lengthscale_factor: What the fitted lengthscales were multiplied by.
         center: What counts as zero, in units of the feedback; for a mean that is known.
-        warp: The scale of the feedback that `scale` and `center` are of; None for the
-            feedback as it is.
+        warp: The scale on which feedback is before it is standardized; None for its
+            own.
     """
 
     covar_module: Kernel

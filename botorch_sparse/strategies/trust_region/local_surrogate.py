@@ -57,8 +57,8 @@ FIT_POINTS = 300
 FIRST_STEPS, MORE_STEPS = 100, 30
 # Iterations of a fit on the other scale, from the one on the present scale.
 OTHER_STEPS = 10
-# By how much the log likelihood of logarithms has to be larger: strong evidence, as
-# [KassRaftery1995]_ call it.
+# By how much the log likelihood has to be larger on a logarithmic scale. Of a Bayes
+# factor, [KassRaftery1995]_ call so much strong evidence.
 STRONG = 3.0
 # The least noise variance, in variances of the feedback that is fitted: near an optimum
 # one value is a little better than another.
@@ -253,22 +253,22 @@ class LocalSurrogate:
             return prior
         if begins and len(self.regions) == 1:
             prior = replace(prior, hyperparameters=None)
-        logs = LogWarp.of(values.Y) if self._may_warp else None
-        prior = replace(prior, warp=None if prior.warp is None else logs)
+        warp = LogWarp.of(values.Y) if self._may_warp else None
+        prior = replace(prior, warp=None if prior.warp is None else warp)
         few = fit_points(values, generator)
-        return self._fitted_to(few, prior, logs, one, generator)
+        return self._fitted_to(few, prior, warp, one, generator)
 
     def _fitted_to(
         self,
         few: FoldedEvaluations,
         prior: Prior,
-        logs: LogWarp | None,
+        warp: LogWarp | None,
         one: OneOutcome,
         generator: torch.Generator,
     ) -> Prior:
-        """A prior after a fit to some points, on the scale that these make likelier.
+        """A prior after a fit to some points.
 
-        The other scale is tried each time that a run has twice as many points.
+        Each time that a run has twice as many, with and without a warp: the better one.
         """
         source = self.sources[one.column]
         if source.is_inferred and self.reach < 1.0:
@@ -276,9 +276,9 @@ class LocalSurrogate:
             source = source.within(self.reach)
         steps = MORE_STEPS if prior.hyperparameters else FIRST_STEPS
         fitted = source.fitted(prior, one, generator, few, steps)
-        if logs is None or not self.runs.have_doubled(one, prior.last_fit or 0):
+        if warp is None or not self.runs.have_doubled(one, prior.last_fit or 0):
             return fitted
-        other = replace(fitted, warp=logs if fitted.warp is None else None)
+        other = replace(fitted, warp=warp if fitted.warp is None else None)
         other = source.fitted(other, one, generator, few, OTHER_STEPS)
         plain, warped = (fitted, other) if fitted.warp is None else (other, fitted)
         data = evaluations_at(one, few)
@@ -288,8 +288,7 @@ class LocalSurrogate:
     @property
     def _may_warp(self) -> bool:
         """Whether values may be on a logarithmic scale: of a lone inferred outcome."""
-        is_lone = self.source.is_inferred and not self.source.campaigns
-        return is_lone and len(self.priors) == 1
+        return self.source.is_inferred and len(self.priors) == 1
 
     def _is_due(self, one: OneOutcome) -> bool:
         """Whether the prior of an outcome is to be fitted."""
@@ -302,6 +301,7 @@ class LocalSurrogate:
         """What middles and successes go by; under noise means of the posteriors."""
         noisy = [c for c, prior in enumerate(self.priors) if self._is_noisy(prior)]
         posteriors = {column: self._posterior(record, column) for column in noisy}
+        priors = {column: self._prior(record, column) for column in noisy}
         known = {
             column: self.values(record, self.num_learned, column).point[:MOST_POINTS]
             for column in noisy
@@ -314,7 +314,7 @@ class LocalSurrogate:
                 mean = posterior.moments(self.source.inputs(X)).mean
                 is_known = torch.isin(point, known[column])  # it extrapolates elsewhere
                 observed = Y[:, column] if shares(record) else torch.nan
-                mean = self.priors[column].restore(mean.cpu())
+                mean = priors[column].restore(mean.cpu())
                 Y[:, column] = mean.where(is_known, observed)
             is_feasible = self.domain.box.is_feasible(X).cpu()
             return Y.where(is_feasible.unsqueeze(-1), torch.nan)
@@ -367,9 +367,23 @@ class LocalSurrogate:
         columns = range(len(self.priors))
         return self.posteriors or tuple(self._posterior(record, c) for c in columns)
 
+    def _prior(self, record: RunRecord, column: int) -> Prior:
+        """The prior of an outcome, with the warp and its unit of what is known now.
+
+        Those of the last fit know no better value since, and where a program
+        standardizes results anew they may be of other ones.
+        """
+        prior = self.priors[column]
+        if prior.warp is None:
+            return prior
+        warp = LogWarp.of(self.values(record, self.num_learned, column).Y) or prior.warp
+        return replace(
+            prior, warp=warp, scale=prior.scale * warp.unit / prior.warp.unit
+        )
+
     def _posterior(self, record: RunRecord, column: int) -> NystromPosterior:
         """The posterior of an outcome."""
-        prior = self.priors[column]
+        prior = self._prior(record, column)
         values = self.values(record, self.num_learned, column)
         values = at(values, torch.arange(min(len(values), MOST_POINTS)))
         if len(values):
@@ -381,13 +395,16 @@ class LocalSurrogate:
     def predict(self, X: Tensor, record: RunRecord) -> tuple[Tensor, Tensor]:
         """Means and standard deviations at `q x d` points, in units of Y.
 
-        `q` of one outcome, `q x k` of several.
+        `q` of one outcome, `q x k` of several. On a warped scale means are medians.
         """
         inputs = self.source.inputs(X.to(self.domain.box.bounds))
         means, sds = list[Tensor](), list[Tensor]()
         for column, posterior in enumerate(self.posteriors_of(record)):
             mean, variance = posterior.moments(inputs)
-            prior, values = self.priors[column], OneOutcome(record, column).values
+            prior, values = (
+                self._prior(record, column),
+                OneOutcome(record, column).values,
+            )
             means.append(prior.restore(mean))
             sd = prior.restore_deviation(variance.sqrt(), mean)
             sds.append(self.sources[column].deviation(sd, values))
@@ -624,7 +641,7 @@ def local_posterior(
         most: Inducing points at most, `m`.
 
     Returns:
-        The posterior in units of the prior's scale. Cost: O(n m^2).
+        The posterior of what `Prior.standardize` makes. Cost: O(n m^2).
     """
     data = evaluations_at(record, values)
     X, Y = source.inputs(data.X), prior.standardize(data.Y)
@@ -636,9 +653,11 @@ def local_posterior(
 
 @torch.no_grad()
 def log_density(source: PriorSource, prior: Prior, data: FoldedEvaluations) -> float:
-    """The logarithm of the density of values, in units of the feedback. O(n^3).
+    r"""The logarithm of the density of `n` values under a prior. Cost: O(n^3).
 
-    Of values that are known with their points, on whatever scale the prior is of.
+    .. math:: \log N(z; \hat c 1, K + D) + \sum_i \log \frac{d z_i}{d y_i}
+
+    for standardized values `z` and their best constant mean.
     """
     X, Y = source.inputs(data.X), prior.standardize(data.Y)
     K = dense_covariance(prior.covar_module, X, X)

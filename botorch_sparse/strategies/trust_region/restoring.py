@@ -23,7 +23,7 @@ class RegionNote(TypedDict):
 
     Attributes:
         regions: The regions, with coordinates of their middles.
-        priors: Hyperparameters of each outcome, and when they were fitted.
+        priors: Hyperparameters and scale of each outcome, and when they were fitted.
         axes: `d x d` axes of a turned region, or None.
     """
 

@@ -111,12 +111,12 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     batch does not grow with the number of evaluations.
 
     **Scale.** Values of one outcome may be modelled by the logarithms of how much worse
-    they are than the best one, where a kernel is inferred: each time that a run has
-    twice as many points, if their likelihood is by far the larger one, and noise is
-    small. So values that fall from millions to ones say as much of the one as of the
-    other. Predictions are medians then, in units of the values, and their standard
-    deviations are those to first order. See
-    `botorch_sparse.strategies.surrogates.log_warp`.
+    they are than the best one, where the kernel is inferred. So differences of ones
+    count where values fall from millions to ones. That is decided when a run has its
+    first points, and each time that it has twice as many: logarithms are taken where
+    their likelihood is e^3 times as large, and noise is small. Predictions are medians
+    then, in units of the values, and their standard deviations are those to first
+    order. See `botorch_sparse.strategies.surrogates.log_warp`.
 
     **Valleys.** A small region of one outcome may have axes that are not the features:
     the eigenvectors of a quadratic model of the nearest points, with lengths that fall

@@ -376,10 +376,10 @@ class LocalSurrogate:
         prior = self.priors[column]
         if prior.warp is None:
             return prior
-        warp = LogWarp.of(self.values(record, self.num_learned, column).Y) or prior.warp
-        return replace(
-            prior, warp=warp, scale=prior.scale * warp.unit / prior.warp.unit
-        )
+        values = self.values(record, self.num_learned, column)
+        warp = LogWarp.of(values.Y) or prior.warp
+        scale = prior.scale * warp.unit / prior.warp.unit
+        return replace(prior, warp=warp, scale=scale)
 
     def _posterior(self, record: RunRecord, column: int) -> NystromPosterior:
         """The posterior of an outcome."""
@@ -401,10 +401,8 @@ class LocalSurrogate:
         means, sds = list[Tensor](), list[Tensor]()
         for column, posterior in enumerate(self.posteriors_of(record)):
             mean, variance = posterior.moments(inputs)
-            prior, values = (
-                self._prior(record, column),
-                OneOutcome(record, column).values,
-            )
+            prior = self._prior(record, column)
+            values = OneOutcome(record, column).values
             means.append(prior.restore(mean))
             sd = prior.restore_deviation(variance.sqrt(), mean)
             sds.append(self.sources[column].deviation(sd, values))

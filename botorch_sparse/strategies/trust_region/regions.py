@@ -127,7 +127,7 @@ class Regions:
     def _multiples(self, one: OneOutcome, num: int | None = None) -> list[int]:
         """How many times its first points each region has, by the first reports."""
         known = (self.knows(r, one.record)[one.places] for r in self.regions)
-        return [int(each[:num].sum()) // self.num_initial for each in known]
+        return [int(each[:num].sum() // self.num_initial) for each in known]
 
     def after(
         self,

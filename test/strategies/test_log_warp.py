@@ -153,10 +153,8 @@ def test_batches_beside_pending_points(options: dict[str, Any]) -> None:
     gains = run(steep, **options)
     for strategy in (losses, gains):
         assert is_log(strategy)
-        first, second = strategy.ask(), strategy.ask()
-        assert len(torch.cat([first.X, second.X]).unique(dim=0)) == len(first.X) + len(
-            second.X
-        )
+        both = torch.cat([strategy.ask().X, strategy.ask().X])
+        assert len(both.unique(dim=0)) == len(both)
     assert torch.equal(losses.history.X, gains.history.X)
 
 
@@ -176,12 +174,13 @@ def test_a_better_value_counts_before_the_next_fit() -> None:
     X = strategy.box.sample(40, 0)
     strategy.tell(X, steep(X) - 50.0)
     assert is_log(strategy)
+    (before,) = strategy.surrogate.priors
     near = 0.3 + 0.01 * strategy.box.sample(3, 1)
     strategy.tell(near, steep(near))
-    prior = strategy.surrogate._prior(strategy.record, 0)
-    assert prior.warp is not None
-    assert prior.warp.best == float(strategy.history.values.max())
-    assert strategy.surrogate.priors[0].warp != prior.warp
+    strategy.learn()
+    (prior,) = strategy.surrogate.priors
+    assert prior.warp is not None and prior.last_fit == before.last_fit
+    assert prior.warp.best == float(strategy.history.values.max()) > -50.0
 
 
 def test_a_run_that_begins_anew_predicts_its_best_value(
@@ -202,7 +201,7 @@ def test_a_run_that_begins_anew_predicts_its_best_value(
 def test_predictions_are_in_units_of_the_values() -> None:
     """At points that are known, and to first order in deviations."""
     strategy = run(steep)
-    prior = strategy.surrogate._prior(strategy.record, 0)
+    (prior,) = strategy.surrogate.priors
     assert prior.warp is not None
     X, Y = strategy.history.X, strategy.history.values
     predicted = strategy.predict(X)

@@ -177,7 +177,20 @@ class LocalSurrogate:
             may_turn=may_turn,
             box=self.domain.box if self._is_simple else None,
         )
-        return replace(fitted, runs=runs)
+        return replace(fitted, runs=runs)._rewarped(record)
+
+    def _rewarped(self, record: RunRecord) -> Self:
+        """The same with a warp, and its unit, of what is known now.
+
+        Those of the last fit know no better value since, and where a program
+        standardizes results anew they may be of other ones.
+        """
+        (prior, *others), warp = self.priors, self.priors[0].warp
+        if others or warp is None:
+            return self
+        now = LogWarp.of(self.values(record, self.num_learned).Y) or warp
+        prior = replace(prior, warp=now, scale=prior.scale * now.unit / warp.unit)
+        return replace(self, priors=(prior,))
 
     @property
     def _is_simple(self) -> bool:
@@ -301,7 +314,6 @@ class LocalSurrogate:
         """What middles and successes go by; under noise means of the posteriors."""
         noisy = [c for c, prior in enumerate(self.priors) if self._is_noisy(prior)]
         posteriors = {column: self._posterior(record, column) for column in noisy}
-        priors = {column: self._prior(record, column) for column in noisy}
         known = {
             column: self.values(record, self.num_learned, column).point[:MOST_POINTS]
             for column in noisy
@@ -314,7 +326,7 @@ class LocalSurrogate:
                 mean = posterior.moments(self.source.inputs(X)).mean
                 is_known = torch.isin(point, known[column])  # it extrapolates elsewhere
                 observed = Y[:, column] if shares(record) else torch.nan
-                mean = priors[column].restore(mean.cpu())
+                mean = self.priors[column].restore(mean.cpu())
                 Y[:, column] = mean.where(is_known, observed)
             is_feasible = self.domain.box.is_feasible(X).cpu()
             return Y.where(is_feasible.unsqueeze(-1), torch.nan)
@@ -367,23 +379,9 @@ class LocalSurrogate:
         columns = range(len(self.priors))
         return self.posteriors or tuple(self._posterior(record, c) for c in columns)
 
-    def _prior(self, record: RunRecord, column: int) -> Prior:
-        """The prior of an outcome, with the warp and its unit of what is known now.
-
-        Those of the last fit know no better value since, and where a program
-        standardizes results anew they may be of other ones.
-        """
-        prior = self.priors[column]
-        if prior.warp is None:
-            return prior
-        values = self.values(record, self.num_learned, column)
-        warp = LogWarp.of(values.Y) or prior.warp
-        scale = prior.scale * warp.unit / prior.warp.unit
-        return replace(prior, warp=warp, scale=scale)
-
     def _posterior(self, record: RunRecord, column: int) -> NystromPosterior:
         """The posterior of an outcome."""
-        prior = self._prior(record, column)
+        prior = self.priors[column]
         values = self.values(record, self.num_learned, column)
         values = at(values, torch.arange(min(len(values), MOST_POINTS)))
         if len(values):
@@ -401,8 +399,7 @@ class LocalSurrogate:
         means, sds = list[Tensor](), list[Tensor]()
         for column, posterior in enumerate(self.posteriors_of(record)):
             mean, variance = posterior.moments(inputs)
-            prior = self._prior(record, column)
-            values = OneOutcome(record, column).values
+            prior, values = self.priors[column], OneOutcome(record, column).values
             means.append(prior.restore(mean))
             sd = prior.restore_deviation(variance.sqrt(), mean)
             sds.append(self.sources[column].deviation(sd, values))
@@ -546,7 +543,7 @@ class LocalSurrogate:
         self, state: dict[str, Any], record: RunRecord, num_learned: int
     ) -> Self:
         """What a saved run had learned, to the bit, from `state_dict`."""
-        return replace(
+        loaded = replace(
             self._along(state["axes"]),
             priors=tuple(
                 source.prior_of_state(prior)
@@ -556,6 +553,7 @@ class LocalSurrogate:
             num_learned=num_learned,
             posteriors=(),
         )
+        return loaded._rewarped(record)
 
 
 def greedy_spread(num: int) -> tuple[Tensor, Tensor]:

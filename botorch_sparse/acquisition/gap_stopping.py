@@ -97,6 +97,29 @@ def model_confidence_gap(
         optimizer_options: For `optimize_acqf`: constraints, `num_restarts` (20),
             `raw_samples` (512), `options` with a `seed`, ...
     """
+    upper, lower = largest_bounds(
+        model,
+        beta,
+        choices=choices,
+        bounds=bounds,
+        posterior_transform=posterior_transform,
+        maximize=maximize,
+        optimizer_options=optimizer_options,
+    )
+    return upper - lower
+
+
+def largest_bounds(
+    model: Model,
+    beta: float,
+    *,
+    choices: Tensor | None = None,
+    bounds: Tensor | None = None,
+    posterior_transform: PosteriorTransform | None = None,
+    maximize: bool = True,
+    optimizer_options: dict[str, Any] | None = None,
+) -> tuple[float, float]:
+    """The largest upper and the largest lower bound; see `model_confidence_gap`."""
     if (choices is None) == (bounds is None):
         raise InputDataError("Give either choices or bounds.")
     check_kind("model", model, Model, "a fitted model, such as a SingleTaskGP")
@@ -119,7 +142,7 @@ def model_confidence_gap(
                 _, value = optimize_acqf(acqf, bounds=bounds, q=1, **options)
         best.append(value.reshape(()))
     upper, lower = torch.stack(best).tolist()
-    return float(upper - lower)
+    return upper, lower
 
 
 class LowerConfidenceBound(UpperConfidenceBound):

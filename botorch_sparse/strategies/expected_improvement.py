@@ -263,7 +263,8 @@ class _GrowingBatch:
     Args:
         preference: What is wanted.
         parts: The outcomes' posteriors; None leaves an outcome out that has no data.
-        measured: `n x k` means at measured points; NaN for outcomes without data.
+        measured: `n x k` means at measured points, as modelled; NaN for outcomes
+            without data.
         num_reports: How many reports there are: others have other scalarizations.
     """
 
@@ -289,9 +290,14 @@ class _GrowingBatch:
         self._best = self._value(known.unsqueeze(0)).amax(-1, keepdim=True)
 
     def _value(self, Y: Tensor) -> Tensor:
-        """The objective, or each draw's scalarization; `S x q` of `S x q x k`."""
+        """The objective as it is modelled, or each draw's scalarization in its units.
+
+        `S x q` of `S x q x k`.
+        """
         if self.is_single:
             return Y[..., self._outcomes.objectives[0]]
+        columns = zip(self._parts, Y.unbind(-1), strict=True)
+        Y = torch.stack([y if p is None else p.in_units(y) for p, y in columns], -1)
         return self._preference.value(Y, self._weights)
 
     def log_gain(self, rows: Tensor | slice) -> Tensor:
@@ -348,9 +354,11 @@ class _GrowingBatch:
         low, scale = self._preference.low, self._preference.scale
 
         def term(i: int, column: int) -> Tensor:
-            mean, sd = moments[column]
-            slope = 1 / (scale[i] * self._weights[..., i])
-            return ((mean - low[i]) * slope).addcmul_(slope * self._z[column], sd)
+            (mean, sd), part = moments[column], self._parts[column]
+            slope, z = 1 / (scale[i] * self._weights[..., i]), self._z[column]
+            if part is not None and part.is_warped:
+                return (part.in_units(mean + z * sd) - low[i]) * slope
+            return ((mean - low[i]) * slope).addcmul_(slope * z, sd)
 
         columns = self._outcomes.objectives
         terms = (term(i, each) for i, each in enumerate(columns) if each in moments)
@@ -433,6 +441,9 @@ class _DrawnOutcome:
 
     are the mean and the variance of a row, with independent normal `z`.
 
+    Values are on the scale on which they are modelled. Above the best known value this
+    is the feedback's own, so that improvements on it are in units of `Y`.
+
     This is the whole covariance. `TableBatch` takes what the inducing points explain of
     it, as the theorems of `BBKB` have it: with few data that is little.
 
@@ -451,6 +462,16 @@ class _DrawnOutcome:
         self._factor = variance.new_empty(0, 0)  # R
         self._z = variance.new_empty(1, 0)  # draws x points
 
+    @property
+    def is_warped(self) -> bool:
+        """Whether the scale is another one than that of the feedback."""
+        return self._view.prior.warp is not None
+
+    def in_units(self, values: Tensor) -> Tensor:
+        """From the scale of this to units of `Y`."""
+        warp = self._view.prior.warp
+        return values if warp is None else warp.inverse(values)
+
     def least(self) -> float:
         """Less than any row has: the least mean less six standard deviations.
 
@@ -460,10 +481,7 @@ class _DrawnOutcome:
         return self._view.prior.scale * float(low.min())
 
     def means(self, record: RunRecord) -> Tensor:
-        """Posterior means at the points of a record, in units of `Y`.
-
-        Those of rows are looked up.
-        """
+        """Posterior means at the points of a record. Those of rows are looked up."""
         points, num = record.different, len(self._mean)
         means, beside = self._mean[points.clamp_max(num - 1)], points >= num
         if beside.any():
@@ -472,7 +490,7 @@ class _DrawnOutcome:
         return self._view.prior.scale * means
 
     def given_draws(self, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
-        """Means in each draw and standard deviations, in units of `Y`.
+        """Means in each draw and standard deviations.
 
         Args:
             rows: `q` rows, or a slice.
@@ -520,7 +538,7 @@ class _DrawnOutcome:
             z: Normal draws, `S`.
 
         Returns:
-            `S` values in units of `Y`.
+            `S` values.
         """
         share = self._variance.new_empty(1, 0)
         if self._points:

@@ -85,6 +85,11 @@ class ModelStrategy(Strategy, Generic[S]):
     function less that constant, once it stands, and say nothing of the error of the
     constant. `mean_module=ZeroMean()` is the papers' setting.
 
+    Then values of an objective may also be modelled on a logarithmic scale, as times
+    that differ by powers of ten. The likelihood decides at the first fit, and each time
+    that evaluations have doubled; see `surrogates/log_warp.py`. Predictions are in
+    units of the feedback, medians in place of means.
+
     Hyperparameters are fitted by the exact likelihood of at most 300 of the points
     (`FIT_SIZE` in `prior_fitting`), drawn uniformly anew for each fit, with all of
     their evaluations, from where the last fit ended: O(min(n, 300)^3) for each
@@ -273,9 +278,9 @@ class ModelStrategy(Strategy, Generic[S]):
 
         Its points are the kernel's inputs: the given ones, or where the kernel is
         inferred the columns that vary, scaled to [0, 1], and what `related` campaigns
-        say. Its values are in the prior's `scale`, and those of a trust region may be
-        logarithms. Of an exact posterior all points are inducing points, and it is
-        computed when it is asked for, in O(n^3).
+        say. Its values are in the prior's `scale`, and may be logarithms where the
+        kernel is inferred. Of an exact posterior all points are inducing points, and it
+        is computed when it is asked for, in O(n^3).
         """
         return self.surrogate.posterior
 

@@ -97,13 +97,14 @@ def left_out(strategy: Learner, outcome: int) -> LeftOut:
         return LeftOut([], *(np.empty(0) for _ in range(3)))
     Z = view.source.inputs(record.points(values.point))
     noise = prior.lam / values.counts
-    mean, variance = leave_one_out(view.posterior, Z, values.Y / prior.scale, noise)
+    Y = prior.standardize(values.Y)
+    mean, variance = leave_one_out(view.posterior, Z, Y, noise)
     signed = record.outcomes.signed
     return LeftOut(
         values.point.tolist(),
         signed(values.Y, outcome).numpy(),
-        signed(prior.scale * mean, outcome).numpy(),
-        (prior.scale * (variance + noise).sqrt()).numpy(),
+        signed(prior.restore(mean), outcome).numpy(),
+        prior.restore_deviation((variance + noise).sqrt(), mean).numpy(),
     )
 
 

@@ -15,8 +15,8 @@ from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies import Objective, TrustRegionBBKB
 from botorch_sparse.strategies.data.run_record import OneOutcome, evaluations_at
 from botorch_sparse.strategies.surrogates.log_warp import LogWarp
+from botorch_sparse.strategies.surrogates.prior_fitting import log_density
 from botorch_sparse.strategies.trust_region import trust_region
-from botorch_sparse.strategies.trust_region.local_surrogate import log_density
 
 F64 = torch.float64
 BOUNDS = torch.tensor([[0.0] * 4, [1.0] * 4], dtype=F64)

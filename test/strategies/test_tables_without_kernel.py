@@ -251,13 +251,13 @@ def test_a_table_of_one_point() -> None:
 @pytest.mark.parametrize("name", ["bbkb", "gpucb", "thompson", "box"])
 def test_fits_are_on_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """When data grew by a fifth; between fits the hyperparameters stay."""
-    fits, fit = list[int](), PriorSource.fitted
+    fits, fit = list[int](), PriorSource.fitted_anew
 
     def spy(source: Any, prior: Any, history: Any, *args: Any) -> Any:
         fits.append(len(history))
         return fit(source, prior, history, *args)
 
-    monkeypatch.setattr(PriorSource, "fitted", spy)
+    monkeypatch.setattr(PriorSource, "fitted_anew", spy)
     build = box_table.TABLE["bkb-inferred"] if name == "box" else INFERRED[name]
     f = box_table.objective if name == "box" else objective
     strategy = build()

@@ -263,6 +263,12 @@ class FoldedEvaluations:
     def __len__(self) -> int:
         return len(self.point)
 
+    def at(self, places: Tensor) -> "FoldedEvaluations":
+        """Some points, in another order, before `evaluations_at`."""
+        return FoldedEvaluations(
+            self.point[places], self.Y[places], self.counts[places]
+        )
+
     def places(self, numbers: Sequence[int]) -> Tensor:
         """Where some points stand, by their numbers."""
         place = {number: row for row, number in enumerate(self.point.tolist())}
@@ -297,6 +303,10 @@ class Evaluations(Protocol):
     @property
     def outcome_text(self) -> str:
         """Which outcome it is, for messages; empty where there is only one."""
+
+    @property
+    def is_objective(self) -> bool:
+        """Whether more of it is better."""
 
     def folded(self, size: int | None = None) -> FoldedEvaluations:
         """The first reports by point."""
@@ -455,6 +465,11 @@ class RunRecord:
     def outcome_text(self) -> str:
         """Nothing, for messages: see `OneOutcome`."""
         return ""
+
+    @property
+    def is_objective(self) -> bool:
+        """Whether more of it is better: a lone outcome is an objective."""
+        return True
 
     def was_told(self, trial: int) -> bool:
         """Whether something of a trial was told. O(1)."""
@@ -747,6 +762,11 @@ class OneOutcome:
     def outcome_text(self) -> str:
         """Which outcome it is, for messages."""
         return f" in the outcome {self.record.outcomes.parts[self.column].name!r}"
+
+    @property
+    def is_objective(self) -> bool:
+        """Whether more of it is better."""
+        return self.column in self.record.outcomes.objectives
 
     def folded(self, size: int | None = None) -> FoldedEvaluations:
         """Its reports by point; the first `size` of them, or all.

@@ -44,7 +44,7 @@ from botorch_sparse.argument_checks import check_whole
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
 from botorch_sparse.strategies.data.box import DomainOptions
-from botorch_sparse.strategies.data.domain import Domain, domain_of
+from botorch_sparse.strategies.data.domain import Domain, domain_of, draw_seed
 from botorch_sparse.strategies.data.feedback import read_points
 from botorch_sparse.strategies.data.run_record import (
     FoldedEvaluations,
@@ -426,7 +426,7 @@ def fitted_prior(
     average is taken off first: a constant in the data would cost digits. Cost: see
     `PriorSource.fitted`, and O(n m^2) with at most 300 inducing points.
     """
-    prior = source.fitted(source.initial(), record, generator)
+    prior = source.fitted(source.initial(), record, draw_seed(generator))
     data = evaluations_at(record, record.folded())
     X, average = source.inputs(data.X), data.Y @ data.counts / data.counts.sum()
     posterior = condition_with_constant_mean(

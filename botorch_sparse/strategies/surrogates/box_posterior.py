@@ -13,13 +13,14 @@ from botorch.exceptions.warnings import (
     OptimizationWarning,
 )
 from botorch.models import SingleTaskGP
+from botorch.models.transforms.outcome import ChainedOutcomeTransform
 from botorch.utils.sampling import manual_seed
 from torch import Tensor
 from torch.nn.functional import huber_loss
 from typing_extensions import override
 
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
-from botorch_sparse.acquisition.gap_stopping import model_confidence_gap
+from botorch_sparse.acquisition.gap_stopping import largest_bounds
 from botorch_sparse.batching.acquisition_batch import BoxBatch
 from botorch_sparse.batching.rules import (
     MAX_BOX_BATCH,
@@ -99,6 +100,7 @@ class BoxPosterior(DomainPosterior):
             prior.hyperparameters,
             prior.lengthscale_factor,
             of_points=True,
+            warp=prior.warp,
         )
         if isinstance(record, RobustEvaluations):
             extra = (1 / record.weight - 1).to(model.train_targets)
@@ -130,21 +132,24 @@ class BoxPosterior(DomainPosterior):
             variance = self.prior.covar_module(self.source.inputs(X), diag=True)
             return torch.zeros_like(variance), variance.sqrt()
         parts = [self._learned_model.posterior(part) for part in X.split(PREDICTED)]
-        (center, scale), mean = self._units, torch.cat([p.mean for p in parts])
-        variance = torch.cat([p.variance for p in parts]).squeeze(-1)
-        return center + scale * mean.squeeze(-1), scale * variance.sqrt()
+        mean = torch.cat([p.mean for p in parts]).squeeze(-1)
+        sd = torch.cat([p.variance for p in parts]).squeeze(-1).sqrt()
+        units = self._units
+        return units.restore(mean), units.restore_deviation(sd, mean)
 
     @override
     def confidence_gap(self, multiplier: float, offset: float) -> float:
         options = self._options(0)
         options |= thorough(options)
-        gap = model_confidence_gap(
+        upper, lower = largest_bounds(
             self._learned_model,
             multiplier**2,
             bounds=options.pop("bounds"),
             optimizer_options=options,
         )
-        return (gap + 2 * offset) * self._units[1]
+        ends = torch.tensor([upper + offset, lower - offset], dtype=torch.double)
+        upper, lower = self._units.restore(ends).tolist()
+        return upper - lower
 
     @override
     def batch(
@@ -226,8 +231,7 @@ class BoxPosterior(DomainPosterior):
 
     @override
     def in_units(self, values: Tensor) -> Tensor:
-        mean, scale = self._units
-        return mean + scale * values
+        return self._units.restore(values)
 
     @cached_property
     def _learned_model(self) -> SingleTaskGP:
@@ -236,13 +240,16 @@ class BoxPosterior(DomainPosterior):
             raise no_data()
         return of_standardized(self.model)
 
-    @property
-    def _units(self) -> tuple[float, float]:
-        """Mean and standard deviation of the outcomes, if they are standardized."""
+    @cached_property
+    def _units(self) -> Prior:
+        """The prior in units of present outcomes, where the model standardizes them."""
         transform = getattr(self.model, "outcome_transform", None)
         if transform is None:
-            return 0.0, 1.0
-        return float(transform.means), float(transform.stdvs)
+            return replace(self.prior, center=0.0, scale=1.0)
+        if isinstance(transform, ChainedOutcomeTransform):
+            transform = transform["standardized"]
+        mean, sd = float(transform.means), float(transform.stdvs)
+        return replace(self.prior, center=mean, scale=sd)
 
     def _options(self, seed: int) -> dict[str, Any]:
         """Arguments of `optimize_acqf`, with randomness from a seed alone."""

@@ -1,15 +1,19 @@
 r"""A scale for values that differ by powers of ten.
 
-Down a steep valley values fall from millions to ones. A stationary process of such a
-range takes what is left at its bottom for noise. The logarithms of how much worse
-values are than the best one may be such a process. The likelihood of the data says
-which scale is better, as in a warped Gaussian process [Snelson2003]_.
+Runtimes differ so, and down a steep valley values fall from millions to ones. A
+stationary process of such a range takes what is left near the best value for noise. The
+logarithms of how much worse values are than the best one may be such a process. The
+likelihood of the data says which scale is better, as in a warped Gaussian process
+[Snelson2003]_; see `PriorSource.on_better_scale`.
 """
 
 from dataclasses import dataclass
 
 import torch
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.posteriors import Posterior, TransformedPosterior
 from torch import Tensor
+from typing_extensions import override
 
 # The largest distance from the best value, in medians: `inverse` has room beyond it.
 LARGEST_GAP = 1e100
@@ -64,3 +68,45 @@ class LogWarp:
     def log_slope(self, Y: Tensor) -> Tensor:
         """The logarithm of the derivative: zero or less."""
         return -((self.best - Y).clamp_min(0.0) / self.unit).log1p()
+
+
+class LogWarpTransform(OutcomeTransform):
+    """A `LogWarp` as BoTorch's models take it.
+
+    Means in units of the feedback are medians, standard deviations to first order.
+
+    Args:
+        warp: The scale.
+    """
+
+    def __init__(self, warp: LogWarp) -> None:
+        super().__init__()
+        self.warp = warp
+
+    @override
+    def forward(
+        self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        slope = self.warp.log_slope(Y).exp()
+        return self.warp(Y), None if Yvar is None else Yvar * slope.square()
+
+    @override
+    def untransform(
+        self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        slope = self.warp.inverse_slope(Y)
+        return self.warp.inverse(Y), None if Yvar is None else Yvar * slope.square()
+
+    @override
+    def untransform_posterior(
+        self, posterior: Posterior, X: Tensor | None = None
+    ) -> Posterior:
+        warp = self.warp
+        return TransformedPosterior(
+            posterior,
+            sample_transform=warp.inverse,
+            mean_transform=lambda mean, variance: warp.inverse(mean),
+            variance_transform=lambda mean, variance: (
+                variance * warp.inverse_slope(mean).square()
+            ),
+        )

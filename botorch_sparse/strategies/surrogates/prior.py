@@ -29,6 +29,8 @@ Hyperparameters: TypeAlias = dict[str, Tensor]
 
 DEFAULT_GROWTH = 1.2
 DEFAULT_LAM = 1e-4
+# Noise variance, in prior variances, above which a mean says more than an observation.
+NOISY = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +74,11 @@ class Prior:
         """Deviations in units of the feedback, on a warped scale to first order."""
         values, sd = self.center + self.scale * mean, self.scale * sd
         return sd if self.warp is None else sd * self.warp.inverse_slope(values)
+
+    def is_noisy(self, X: Tensor) -> bool:
+        """Whether a mean says more of one of `n x d` inputs than its observation."""
+        variance = self.covar_module(X, diag=True).detach().mean()
+        return self.lam > NOISY * float(variance)
 
     def without_data(
         self, S: Tensor, chunk_size: int | None = None

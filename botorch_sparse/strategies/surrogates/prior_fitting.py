@@ -14,6 +14,7 @@ from botorch.exceptions.warnings import BotorchWarning, InputDataWarning
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
 from botorch.models.transforms.input import ChainedInputTransform
+from botorch.models.transforms.outcome import ChainedOutcomeTransform
 from botorch.models.utils.gpytorch_modules import (
     MIN_INFERRED_NOISE_LEVEL,
     get_covar_module_with_dim_scaled_prior,
@@ -26,11 +27,16 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior, NormalPrior
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 from torch.nn.functional import pad
 
 from botorch_sparse.argument_checks import short_list
-from botorch_sparse.kernels import TanimotoKernel, shrink_lengthscales
+from botorch_sparse.kernels import (
+    TanimotoKernel,
+    dense_covariance,
+    shrink_lengthscales,
+)
 from botorch_sparse.kernels.related_kernel import RelatedKernel
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.pools.compact_rows import CompactRows, Rows
@@ -46,7 +52,7 @@ from botorch_sparse.strategies.data.run_record import (
     FoldedEvaluations,
     evaluations_at,
 )
-from botorch_sparse.strategies.surrogates.log_warp import LogWarp
+from botorch_sparse.strategies.surrogates.log_warp import LogWarp, LogWarpTransform
 from botorch_sparse.strategies.surrogates.prior import (
     Hyperparameters,
     PosteriorSettings,
@@ -69,6 +75,11 @@ FIT_SIZE = 300
 RowsT = TypeVar("RowsT", Tensor, CompactRows, Rows)
 # Prior spread of log-lengthscales where data are few; the least lengthscale, BoTorch's.
 FEW_DATA_SIGMA, LEAST_LENGTHSCALE = 1.2, 0.025
+# Iterations of a fit on the other scale, from the one on the present scale.
+OTHER_STEPS = 10
+# By how much the log likelihood has to be larger on a logarithmic scale. Of a Bayes
+# factor, [KassRaftery1995]_ call so much strong evidence.
+STRONG = 3.0
 # Evaluations before the first fit.
 FEWEST_FITTED = 3
 # The least noise variance that a given lambda may have, where it is not fitted.
@@ -329,41 +340,78 @@ class PriorSource:
         self,
         prior: Prior,
         record: Evaluations,
-        generator: torch.Generator,
+        seed: int,
         values: FoldedEvaluations | None = None,
         max_steps: int | None = None,
     ) -> Prior:
         """The prior fitted to a history, from where it stands.
 
-        It keeps its warp, whose scale values are on. See `_fit_to` for how. Cost:
-        O(min(n, 300)^3) for each step.
+        It keeps its warp, whose scale values are on, and is fitted to `fitted_points`.
+        See `_fit_to` for how. Cost: O(min(n, 300)^3) for each step.
         """
-        values = record.folded() if values is None else values
-        data = evaluations_at(record, values)
-        seed = draw_seed(generator)
-        g = torch.Generator().manual_seed(seed)
+        few = fitted_points(record.folded() if values is None else values, seed)
         with manual_seed(seed), torch.enable_grad():
-            model = self._fit_to(record, data, prior, g, max_steps)
+            model = self._fit_to(record, few, prior, max_steps)
         scale = float(model.outcome_transform.stdvs) if self.is_inferred else 1.0
         factor = prior.lengthscale_factor
         fitted = self._prior(hyperparameters_of(model), scale, len(record), factor)
         return replace(fitted, warp=prior.warp)
 
+    def fitted_anew(
+        self, prior: Prior, record: Evaluations, generator: torch.Generator
+    ) -> Prior:
+        """`fitted`, and each time that evaluations have doubled on the better scale."""
+        seed, last = draw_seed(generator), prior.last_fit or 0
+        may_warp = self.is_inferred and record.is_objective
+        warp = LogWarp.of(record.values) if may_warp else None
+        prior = replace(prior, warp=None if prior.warp is None else warp)
+        fitted = self.fitted(prior, record, seed)
+        if warp is None or last.bit_length() == len(record).bit_length():
+            return fitted
+        return self.on_better_scale(fitted, warp, record, seed)
+
+    def on_better_scale(
+        self,
+        fitted: Prior,
+        warp: LogWarp,
+        record: Evaluations,
+        seed: int,
+        values: FoldedEvaluations | None = None,
+    ) -> Prior:
+        """A prior after `fitted`, or the one on the other scale where that is better.
+
+        On a logarithmic scale noise is largest near the best values: where there is
+        much of it values stay as they are.
+
+        Args:
+            fitted: What a fit has made, with a warp or without.
+            warp: The logarithmic scale to try, where it has none.
+            record: What it was fitted to.
+            seed: Chooses the points of a fit.
+            values: See `fitted`.
+        """
+        few = fitted_points(record.folded() if values is None else values, seed)
+        other = replace(fitted, warp=warp if fitted.warp is None else None)
+        other = self.fitted(other, record, seed, few, OTHER_STEPS)
+        plain, warped = (fitted, other) if fitted.warp is None else (other, fitted)
+        data = evaluations_at(record, few)
+        gain = log_density(self, warped, data) - log_density(self, plain, data)
+        is_better = gain > STRONG and not warped.is_noisy(self.inputs(data.X))
+        return warped if is_better else plain
+
     def _fit_to(
         self,
         record: Evaluations,
-        data: FoldedEvaluations,
+        few: FoldedEvaluations,
         prior: Prior,
-        generator: torch.Generator,
         max_steps: int | None,
     ) -> SparseSingleTaskGP:
-        """A model of at most `FIT_SIZE` points, fitted by their exact likelihood.
+        """A model of some points, fitted by their exact likelihood.
 
-        The points are drawn uniformly, each with all of its evaluations. The collapsed
-        bound of all points, at the same cost, puts down to noise what the inducing
-        points leave open; that widens intervals and batches, which rest on the noise,
-        many times. A fit ends where steps gain little: the next one begins there. The
-        first one of at most `max_steps` goes on to them.
+        The collapsed bound of all points, at the same cost, puts down to noise what the
+        inducing points leave open; that widens intervals and batches, which rest on the
+        noise, many times. A fit ends where steps gain little: the next one begins
+        there. The first one of at most `max_steps` goes on to them.
         """
         from botorch_sparse.models.fit.candidate_fits import (
             in_few_steps,
@@ -373,10 +421,9 @@ class PriorSource:
             fit_gpytorch_mll_in_logarithms,
         )
 
-        chosen = torch.randperm(len(data), generator=generator)[:FIT_SIZE].sort().values
-        is_chosen = torch.isin(record.point, data.point[chosen])
+        is_chosen = torch.isin(record.point, few.point)
         evaluations = is_chosen.nonzero().squeeze(-1)
-        S = self.inputs(data.X[chosen.to(data.X.device)])
+        S = self.inputs(evaluations_at(record, few).X)
         start = prior.hyperparameters
         model = self.build(record, evaluations, S, start, warp=prior.warp)
         options: dict[str, Any] = {}
@@ -393,9 +440,10 @@ class PriorSource:
         """The same prior with its fitted lengthscales multiplied by a factor."""
         if lengthscale_factor == prior.lengthscale_factor:
             return prior
-        return self._prior(
+        shrunk = self._prior(
             prior.hyperparameters, prior.scale, prior.last_fit, lengthscale_factor
         )
+        return replace(shrunk, center=prior.center, warp=prior.warp)
 
     def _prior(
         self,
@@ -445,8 +493,8 @@ class PriorSource:
     ) -> SparseSingleTaskGP:
         """A model, in eval mode, of evaluations at some places in the record.
 
-        It takes features where it is `of_points`, and scales them itself, else inputs.
-        Values are on the scale of `warp`.
+        It takes features where it is `of_points`, and scales them and `warp`s values
+        itself; else inputs, and it is a model of values on the scale of `warp`.
         """
         points = record.points(record.point[evaluations])
         X = self.features(points) if of_points else self.inputs(points)
@@ -456,6 +504,10 @@ class PriorSource:
         _adapt(model, hyperparameters, lengthscale_factor)
         if not self.is_inferred and self.settings.mean_module is None:
             model.mean_module = _constant(model, X, Y.to(X), inducing_points)
+        if of_points and warp is not None:
+            model.outcome_transform = ChainedOutcomeTransform(
+                warped=LogWarpTransform(warp), standardized=model.outcome_transform
+            )
         return model.eval()
 
     def _model(
@@ -498,6 +550,33 @@ class PriorSource:
             "mean_module": deepcopy(mean).requires_grad_(False),
             "outcome_transform": None,
         }
+
+
+def fitted_points(values: FoldedEvaluations, seed: int) -> FoldedEvaluations:
+    """At most `FIT_SIZE` points, drawn uniformly, each with all of its evaluations."""
+    g = torch.Generator().manual_seed(seed)
+    return values.at(torch.randperm(len(values), generator=g)[:FIT_SIZE].sort().values)
+
+
+@torch.no_grad()
+def log_density(source: PriorSource, prior: Prior, data: FoldedEvaluations) -> float:
+    r"""The logarithm of the density of `n` values under a prior. Cost: O(n^3).
+
+    .. math:: \log N(z; \hat c 1, K + D) + \sum_i \log \frac{d z_i}{d y_i}
+
+    for standardized values `z` and their best constant mean.
+    """
+    X, Y = source.inputs(data.X), prior.standardize(data.Y)
+    K = dense_covariance(prior.covar_module, X, X)
+    K.diagonal().add_(prior.lam / data.counts)
+    L = psd_safe_cholesky(K)
+    ones = torch.stack([Y, torch.ones_like(Y)], dim=-1)
+    y, one = torch.linalg.solve_triangular(L, ones, upper=False).unbind(-1)
+    rest = y - one * (y @ one) / (one @ one)
+    value = -0.5 * rest.square().sum() - (L.diagonal() * prior.scale).log().sum()
+    if prior.warp is not None:
+        value = value + prior.warp.log_slope(data.Y).sum()
+    return float(value - len(Y) * math.log(2 * math.pi) / 2)
 
 
 def announce_related(is_odd: Tensor) -> None:

@@ -106,6 +106,11 @@ class RobustEvaluations:
         """Which outcome it is, for messages."""
         return self.record.outcome_text
 
+    @property
+    def is_objective(self) -> bool:
+        """Whether more of it is better."""
+        return self.record.is_objective
+
     def folded(self, size: int | None = None) -> FoldedEvaluations:
         """The first reports by point, weighted by their precisions."""
         columns = (self.point, self.values, self.weight)

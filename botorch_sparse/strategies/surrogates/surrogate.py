@@ -411,7 +411,7 @@ class Surrogate:
         if source.is_due(prior.last_fit, record):
             before = prior
             prior = ranks.once_drawing(
-                generator, lambda: source.fitted(before, others, generator)
+                generator, lambda: source.fitted_anew(before, others, generator)
             )
             prior = replace(prior, last_fit=len(record))
         prior = source.in_units(prior, others.values)
@@ -444,14 +444,14 @@ class Surrogate:
             return record, values
         weighted = record.weighted
         data = evaluations_at(record, values, chosen)
-        X, (lam, scale) = self.source.inputs(data.X), (prior.lam, prior.scale)
+        X, lam = self.source.inputs(data.X), prior.lam
         blank = prior.without_data(X[data.chosen])
         Z = self.source.inputs(record.points(record.point[record.is_apart]).double())
-        Y = record.values[record.is_apart].to(X) / scale
+        Y = prior.standardize(record.values[record.is_apart].to(X))
 
         def left_out(rho: Tensor) -> Moments:
             folded = weighted((lam / (lam + rho)).cpu()).folded()
-            y, d = folded.Y.to(X) / scale, lam / folded.counts.to(X)
+            y, d = prior.standardize(folded.Y.to(X)), lam / folded.counts.to(X)
             posterior = prior.condition(blank, X, y, d)
             return leave_one_out(posterior, Z, Y, lam + rho)
 

@@ -104,19 +104,21 @@ class TablePosterior(DomainPosterior):
     @override
     @torch.no_grad()
     def predict(self, X: Tensor, record: Evaluations) -> tuple[Tensor, Tensor]:
-        Z, scale, posterior = self.source.inputs(X), self.prior.scale, self.posterior
+        Z, prior, posterior = self.source.inputs(X), self.prior, self.posterior
         if posterior is None:
-            variance = self.prior.covar_module(Z, diag=True)
-            return torch.zeros_like(variance), scale * variance.sqrt()
-        mean, variance = posterior.moments(Z)
-        return scale * mean, scale * variance.sqrt()
+            variance = prior.covar_module(Z, diag=True)
+            mean = torch.zeros_like(variance)
+        else:
+            mean, variance = posterior.moments(Z)
+        return prior.restore(mean), prior.restore_deviation(variance.sqrt(), mean)
 
     @override
     def confidence_gap(self, multiplier: float, offset: float) -> float:
         mean, variance = self.pool.all_moments()
         width = multiplier * variance.clamp_min(0.0).sqrt() + offset
-        upper, lower = self.pool.largest(mean + width), self.pool.largest(mean - width)
-        return self.prior.scale * float(upper - lower)
+        ends = self.pool.largest(mean + width), self.pool.largest(mean - width)
+        upper, lower = self.prior.restore(torch.stack(ends).double())
+        return float(upper - lower)
 
     @override
     def batch(
@@ -305,7 +307,7 @@ class NystromTablePosterior(TablePosterior):
         return posterior_of_chosen(
             prior.covar_module,
             X,
-            data.Y / prior.scale,
+            prior.standardize(data.Y),
             prior.lam / data.counts,
             data.chosen,
             k_diag,
@@ -337,7 +339,8 @@ def posterior_of_data(
 ) -> NystromPosterior:
     """The posterior of folded data at inputs `X`, with inducing points `S`."""
     blank = prior.without_data(S, chunk_size)
-    return prior.condition(blank, X, data.Y / prior.scale, prior.lam / data.counts)
+    Y = prior.standardize(data.Y)
+    return prior.condition(blank, X, Y, prior.lam / data.counts)
 
 
 def with_kernel(posterior: NystromPosterior, covar_module: Kernel) -> NystromPosterior:
@@ -514,7 +517,7 @@ class ExactTablePosterior(TablePosterior):
         if self._is_moved or isinstance(record, RobustEvaluations):
             return self._rebuilt(record, values)
         new = slice(self.num_learned, int(values.counts.sum()))
-        point, Y = record.point[new], record.values[new] / prior.scale
+        point, Y = record.point[new], prior.standardize(record.values[new])
         beside = bool((point >= len(self.pool)).any())
         if beside or new.start == 0:
             return self._rebuilt(record, values)
@@ -531,7 +534,7 @@ class ExactTablePosterior(TablePosterior):
         X, noise = self.source.inputs(data.X), prior.lam / data.counts
         are_rows = bool((data.point < len(pool)).all())
         rows = data.number if are_rows else None
-        pool.rebuild(X, data.Y / prior.scale, noise, rows)
+        pool.rebuild(X, prior.standardize(data.Y), noise, rows)
         view = replace(self, pool=pool, on_host={}, record=record, values=values)
         return replace(view, num_rebuilt=view.num_learned)
 

@@ -1,6 +1,5 @@
 """What is learned near trust regions: a posterior of each outcome around them."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -8,10 +7,8 @@ from typing import Any, ClassVar, Self
 
 import torch
 from botorch.utils.sampling import manual_seed
-from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.pools.path_maximizers import maximize_paths, upper_bounds
 from botorch_sparse.pools.sample_paths import NUM_FEATURES, SamplePaths
 from botorch_sparse.pools.shard import SelectableRows
@@ -55,11 +52,6 @@ REACH = 2.0
 FIT_POINTS = 300
 # Iterations of a fit: the first of a run, and those that go on from the last one.
 FIRST_STEPS, MORE_STEPS = 100, 30
-# Iterations of a fit on the other scale, from the one on the present scale.
-OTHER_STEPS = 10
-# By how much the log likelihood has to be larger on a logarithmic scale. Of a Bayes
-# factor, [KassRaftery1995]_ call so much strong evidence.
-STRONG = 3.0
 # The least noise variance, in variances of the feedback that is fitted: near an optimum
 # one value is a little better than another.
 LEAST_NOISE = 1e-8
@@ -70,8 +62,6 @@ SMALL_LENGTH = 1 / 16
 LEAST_DEVIATION = 0.01
 # Points of a batch that differ by less, in sides of their region, are as good as one.
 NEAR = 1e-3
-# Noise variance, in prior variances, above which means and not values are compared.
-NOISY = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,7 +256,8 @@ class LocalSurrogate:
             return prior
         if begins and len(self.regions) == 1:
             prior = replace(prior, hyperparameters=None)
-        warp = LogWarp.of(values.Y) if self._may_warp else None
+        may_warp = source.is_inferred and len(self.priors) == 1
+        warp = LogWarp.of(values.Y) if may_warp else None
         prior = replace(prior, warp=None if prior.warp is None else warp)
         few = fit_points(values, generator)
         return self._fitted_to(few, prior, warp, one, generator)
@@ -288,20 +279,10 @@ class LocalSurrogate:
             # A small region is to its kernel what the box is at first.
             source = source.within(self.reach)
         steps = MORE_STEPS if prior.hyperparameters else FIRST_STEPS
-        fitted = source.fitted(prior, one, generator, few, steps)
+        fitted = source.fitted(prior, one, draw_seed(generator), few, steps)
         if warp is None or not self.runs.have_doubled(one, prior.last_fit or 0):
             return fitted
-        other = replace(fitted, warp=warp if fitted.warp is None else None)
-        other = source.fitted(other, one, generator, few, OTHER_STEPS)
-        plain, warped = (fitted, other) if fitted.warp is None else (other, fitted)
-        data = evaluations_at(one, few)
-        gain = log_density(source, warped, data) - log_density(source, plain, data)
-        return warped if gain > STRONG and not self._is_noisy(warped) else plain
-
-    @property
-    def _may_warp(self) -> bool:
-        """Whether values may be on a logarithmic scale: of a lone inferred outcome."""
-        return self.source.is_inferred and len(self.priors) == 1
+        return source.on_better_scale(fitted, warp, one, draw_seed(generator), few)
 
     def _is_due(self, one: OneOutcome) -> bool:
         """Whether the prior of an outcome is to be fitted."""
@@ -335,9 +316,7 @@ class LocalSurrogate:
 
     def _is_noisy(self, prior: Prior) -> bool:
         """Whether a mean says more of a point than its observation."""
-        X = self.source.inputs(self.domain.example_rows())
-        variance = prior.covar_module(X, diag=True).detach().mean()
-        return prior.lam > NOISY * float(variance)
+        return prior.is_noisy(self.source.inputs(self.domain.example_rows()))
 
     def values(
         self, record: RunRecord, num: int, outcome: int = 0
@@ -350,7 +329,7 @@ class LocalSurrogate:
         sides = self.source.span.to(X).repeat(len(lengths), 1)
         weights = self.side_weights()[self.domain.discrete.columns(self.domain.dim)]
         sides[:, self._ordered] *= X.new_tensor(lengths).unsqueeze(-1) * weights.to(X)
-        return at(values, nearest(X, centers, sides).cpu())
+        return values.at(nearest(X, centers, sides).cpu())
 
     def centers(self, record: RunRecord, regions: Sequence[Region]) -> Tensor:
         """The middles of regions, `r x d`."""
@@ -383,7 +362,7 @@ class LocalSurrogate:
         """The posterior of an outcome."""
         prior = self.priors[column]
         values = self.values(record, self.num_learned, column)
-        values = at(values, torch.arange(min(len(values), MOST_POINTS)))
+        values = values.at(torch.arange(min(len(values), MOST_POINTS)))
         if len(values):
             most = self.max_inducing
             return local_posterior(self.source, prior, record, values, most)
@@ -569,13 +548,6 @@ def greedy_spread(num: int) -> tuple[Tensor, Tensor]:
     return torch.where(is_greedy, LEAST_DEVIATION ** (1 - 2 * u), 1.0), is_greedy
 
 
-def at(values: FoldedEvaluations, places: Tensor) -> FoldedEvaluations:
-    """Some points, in another order."""
-    return FoldedEvaluations(
-        values.point[places], values.Y[places], values.counts[places]
-    )
-
-
 def fit_points(
     values: FoldedEvaluations, generator: torch.Generator
 ) -> FoldedEvaluations:
@@ -584,7 +556,7 @@ def fit_points(
     if num <= FIT_POINTS:
         return values
     others = half + torch.randperm(num - half, generator=generator)[:half]
-    return at(values, torch.cat([torch.arange(half), others]))
+    return values.at(torch.cat([torch.arange(half), others]))
 
 
 def nearest(
@@ -645,24 +617,3 @@ def local_posterior(
     noise = prior.lam / data.counts
     noise[most:] += blank.residual(X[most:], blank.features(X[most:]))
     return prior.condition(blank, X, Y, noise)
-
-
-@torch.no_grad()
-def log_density(source: PriorSource, prior: Prior, data: FoldedEvaluations) -> float:
-    r"""The logarithm of the density of `n` values under a prior. Cost: O(n^3).
-
-    .. math:: \log N(z; \hat c 1, K + D) + \sum_i \log \frac{d z_i}{d y_i}
-
-    for standardized values `z` and their best constant mean.
-    """
-    X, Y = source.inputs(data.X), prior.standardize(data.Y)
-    K = dense_covariance(prior.covar_module, X, X)
-    K.diagonal().add_(prior.lam / data.counts)
-    L = psd_safe_cholesky(K)
-    ones = torch.stack([Y, torch.ones_like(Y)], dim=-1)
-    y, one = torch.linalg.solve_triangular(L, ones, upper=False).unbind(-1)
-    rest = y - one * (y @ one) / (one @ one)
-    value = -0.5 * rest.square().sum() - (L.diagonal() * prior.scale).log().sum()
-    if prior.warp is not None:
-        value = value + prior.warp.log_slope(data.Y).sum()
-    return float(value - len(Y) * math.log(2 * math.pi) / 2)

@@ -1,0 +1,270 @@
+"""Strategies without a kernel whose values differ by powers of ten."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel, ScaleKernel
+from torch import Tensor
+
+from botorch_sparse.strategies import (
+    BBKB,
+    GPUCB,
+    Constraint,
+    ExpectedImprovement,
+    Objective,
+    ThompsonSampling,
+)
+from botorch_sparse.strategies.surrogates.log_warp import LogWarp, LogWarpTransform
+from botorch_sparse.strategies.surrogates.surrogate import Surrogate
+
+F64 = torch.float64
+ROWS = torch.rand(200, 3, generator=torch.Generator().manual_seed(5), dtype=F64)
+BOUNDS = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=F64)
+TABLES: dict[str, Callable[..., Any]] = {
+    "thompson": lambda **more: ThompsonSampling(ROWS, batch_size=4, **more),
+    "improvement": lambda **more: ExpectedImprovement(ROWS, batch_size=4, **more),
+    "bbkb": lambda **more: BBKB(ROWS, **more),
+    "exact": lambda **more: GPUCB(ROWS, **more),
+}
+BOXES: dict[str, Callable[..., Any]] = {
+    "thompson": lambda **more: ThompsonSampling(bounds=BOUNDS, batch_size=4, **more),
+    "exact": lambda **more: GPUCB(bounds=BOUNDS, **more),
+}
+EACH = [*TABLES.values(), *BOXES.values()]
+NAMES = [f"table-{name}" for name in TABLES] + [f"box-{name}" for name in BOXES]
+
+
+def steep(X: Tensor) -> Tensor:
+    """From -e^4 or so to 0: a quadratic function's exponential."""
+    return 1.0 - (12 * (X - 0.3).square().mean(-1)).exp()
+
+
+def run(strategy: Any, f: Any = steep, num: int = 32) -> Any:
+    """Rows that are told, and eight that it chooses."""
+    strategy.tell(ROWS[: num - 8], f(ROWS[: num - 8]))
+    strategy.run(f, num, progress=False)
+    strategy.learn()
+    return strategy
+
+
+def warps_of(strategy: Any) -> list[LogWarp | None]:
+    return [part.view.prior.warp for part in strategy.surrogate.parts]
+
+
+@pytest.mark.parametrize("make", EACH, ids=NAMES)
+def test_units_of_the_feedback_change_nothing(make: Any) -> None:
+    """Values on a logarithmic scale, and the same in other units, to the bit."""
+    strategy, other = run(make()), run(make(), lambda X: 2.0**20 * steep(X))
+    (warp,), (there,) = warps_of(strategy), warps_of(other)
+    assert warp is not None and there is not None
+    assert there == LogWarp(2.0**20 * warp.best, 2.0**20 * warp.unit)
+    assert torch.equal(strategy.history.X, other.history.X)
+    for mine, its in zip(strategy.predict(ROWS), other.predict(ROWS), strict=True):
+        assert torch.equal(2.0**20 * mine, its)
+
+
+@pytest.mark.parametrize("make", EACH, ids=NAMES)
+def test_predictions_are_in_units_of_the_feedback(make: Any) -> None:
+    """Means at known points are their values, within the noise of a fit."""
+    strategy = run(make())
+    X, Y = strategy.history.X, strategy.history.values
+    mean, sd = strategy.predict(X)
+    assert ((mean - Y).abs() <= 0.05 * Y.abs() + 5 * sd).all()
+    assert (sd > 0).all() and (sd < 0.2 * Y.abs() + 1.0).all()
+
+
+@pytest.mark.parametrize("name", ["thompson", "bbkb", "improvement"])
+def test_smooth_functions_keep_their_values(name: str) -> None:
+    strategy = run(TABLES[name](), lambda X: (4 * X).sin().sum(-1))
+    assert warps_of(strategy) == [None]
+
+
+def test_noisy_values_stay_as_they_are() -> None:
+    g = torch.Generator().manual_seed(1)
+    noise = torch.randn(len(ROWS), generator=g, dtype=F64)
+    strategy = TABLES["thompson"]()
+    Y = steep(ROWS)
+    strategy.tell(ROWS, Y + 0.3 * Y.median().abs() * noise)
+    strategy.learn()
+    assert warps_of(strategy) == [None]
+
+
+def test_a_kernel_that_is_given_is_of_the_values() -> None:
+    kernel = ScaleKernel(MaternKernel(ard_num_dims=3))
+    kernel.outputscale = 1e3
+    assert warps_of(run(ThompsonSampling(ROWS, kernel, 1e-2))) == [None]
+
+
+def test_the_scale_is_chosen_when_evaluations_have_doubled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At the first fit, and at those that come to a further power of two."""
+    compared = list[int]()
+    ours = ThompsonSampling(ROWS, num_initial=5, batch_size=1)
+    source = ours.surrogate.source
+    before = type(source).on_better_scale
+
+    def counted(self: Any, fitted: Any, warp: Any, record: Any, seed: int) -> Any:
+        compared.append(len(record))
+        return before(self, fitted, warp, record, seed)
+
+    monkeypatch.setattr(type(source), "on_better_scale", counted)
+    ours.run(steep, 40, progress=False)
+    assert [each.bit_length() for each in compared] == [2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("name", ["bbkb", "exact"])
+def test_the_gap_is_in_units_of_the_feedback(name: str) -> None:
+    """From the moments of all rows, by the formula of the scale."""
+    strategy = run(TABLES[name]())
+    view, (warp,) = strategy.surrogate.view, warps_of(strategy)
+    assert warp is not None
+    mean, variance = view.pool.all_moments()
+    sd = variance.clamp_min(0.0).sqrt()
+
+    def restored(z: Tensor) -> Tensor:
+        w = view.prior.scale * z
+        below = warp.best - warp.unit * ((-w / warp.unit).exp() - 1)
+        return torch.where(w < 0, below, warp.best + w)
+
+    gap = restored((mean + 2 * sd + 0.1).max()) - restored((mean - 2 * sd - 0.1).max())
+    assert view.confidence_gap(2.0, 0.1) == pytest.approx(float(gap), rel=1e-9)
+
+
+def test_the_model_of_a_box_is_of_the_feedback() -> None:
+    """BoTorch's posterior of it: medians, deviations and samples; its data."""
+    strategy = run(BOXES["thompson"]())
+    assert warps_of(strategy) != [None]
+    mean, sd = strategy.predict(ROWS)
+    posterior = strategy.model.posterior(ROWS)
+    assert torch.allclose(posterior.mean.squeeze(-1), mean)
+    assert torch.allclose(posterior.variance.sqrt().squeeze(-1), sd)
+    samples = posterior.rsample(torch.Size([512])).squeeze(-1)
+    is_above = (samples > mean).double().mean(0)
+    assert ((is_above - 0.5).abs() < 6 * 0.5 / 512**0.5).all()  # six deviations
+    targets = strategy.model.train_targets.unsqueeze(-1)
+    told = strategy.model.outcome_transform.untransform(targets)[0].squeeze(-1)
+    assert torch.allclose(told, strategy.history.values)
+
+
+def test_a_transform_takes_variances_along() -> None:
+    """To first order, and back."""
+    warp, Y = LogWarp(3.0, 2.0), torch.tensor([[-50.0], [1.0], [4.0]], dtype=F64)
+    transform, step = LogWarpTransform(warp), 1e-6
+    W, Wvar = transform(Y, torch.full_like(Y, 0.25))
+    slope = (warp(Y + step) - warp(Y - step)) / (2 * step)
+    assert torch.allclose(Wvar, 0.25 * slope.square(), rtol=1e-6)
+    back, Yvar = transform.untransform(W, Wvar)
+    assert torch.allclose(back, Y) and torch.allclose(Yvar, torch.full_like(Y, 0.25))
+
+
+@pytest.mark.parametrize("make", EACH, ids=NAMES)
+def test_a_run_goes_on_to_the_same_bits(make: Any, tmp_path: Path) -> None:
+    strategy, saved = run(make()), make()
+    strategy.save(tmp_path / "state.pt")
+    saved.resume(tmp_path / "state.pt")
+    assert warps_of(saved) == warps_of(strategy) != [None]
+    for _ in range(3):
+        batch, other = strategy.ask(), saved.ask()
+        assert torch.equal(batch.X, other.X)
+        strategy.tell(batch, steep(batch.X))
+        saved.tell(other, steep(other.X))
+
+
+def two(X: Tensor) -> Tensor:
+    """What is steep, to be minimized, and what is not."""
+    return torch.stack([-steep(X), X[:, 0]], dim=-1)
+
+
+@pytest.mark.parametrize("make", EACH, ids=NAMES)
+@pytest.mark.parametrize("is_limited", [True, False])
+def test_objectives_have_scales_and_constraints_have_none(
+    make: Any, is_limited: bool
+) -> None:
+    """Predictions of each are in its own units."""
+    second = Constraint("b", upper=0.5) if is_limited else Objective("b")
+    outcomes = [Objective("a", minimize=True), second]
+    strategy = run(make(outcomes=outcomes), two)
+    first, other = warps_of(strategy)
+    assert first is not None and other is None
+    Y = two(strategy.history.X)
+    mean, sd = strategy.predict(strategy.history.X)
+    assert ((mean - Y).abs() <= 0.05 * Y.abs() + 5 * sd).all()
+    assert (sd > 0).all() and (sd < 0.2 * Y.abs() + 1.0).all()
+
+
+def test_a_steep_constraint_is_taken_as_it_is() -> None:
+    """Which side of it matters no likelihood says."""
+    outcomes = [Objective("b"), Constraint("a", upper=3.0)]
+    strategy = run(TABLES["thompson"](outcomes=outcomes), lambda X: two(X).flip(-1))
+    assert warps_of(strategy) == [None, None]
+
+
+def test_improvements_of_several_objectives_are_in_their_units(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By draws of the values that are then scalarized, one at a time."""
+    outcomes = [Objective("a", minimize=True), Objective("b")]
+    strategy = run(TABLES["improvement"](outcomes=outcomes), two)
+    batch = strategy._no_batch()
+    parts, preference = batch._parts, batch._preference
+    rows = torch.arange(len(ROWS))
+    moments = {i: part.given_draws(rows) for i, part in enumerate(parts)}
+    drawn = torch.stack(
+        [
+            part.in_units(moments[i][0] + moments[i][1] * batch._z[i])
+            for i, part in enumerate(parts)
+        ],
+        dim=-1,
+    )
+    value = preference.value(drawn, batch._weights)
+    expected = value - batch._best
+    assert warps_of(strategy)[0] is not None
+    assert torch.allclose(batch._above(moments), expected)
+    known = torch.stack([part.in_units(part.means(strategy.record)) for part in parts])
+    best = preference.value(known.mT.unsqueeze(0), batch._weights).amax(-1)
+    assert torch.allclose(batch._best.squeeze(-1), best)
+
+
+def test_improvement_on_the_best_value_is_that_of_the_feedback() -> None:
+    """Above the best known value both scales are the same: draws of the feedback."""
+    strategy = TABLES["improvement"]()
+    worst = steep(ROWS).argsort()[:100]
+    strategy.tell(ROWS[worst], steep(ROWS[worst]))
+    strategy.learn()
+    batch, (warp,) = strategy._no_batch(), warps_of(strategy)
+    assert warp is not None
+    batch._best = torch.zeros_like(batch._best)  # where the scale says the best is
+    (part,), rows = batch._parts, torch.arange(len(ROWS))
+    mean, sd = part.given_draws(rows)
+    grid = torch.special.ndtri((torch.arange(20_000, dtype=F64) + 0.5) / 20_000)
+    Y = part.in_units(mean.squeeze(0) + sd * grid.unsqueeze(-1))
+    expected = (Y - warp.best).clamp_min(0.0).mean(0)
+    is_large = expected > 1e-3 * expected.max()
+    gain = batch.log_gain(rows).exp()
+    assert is_large.sum() > 1
+    assert torch.allclose(gain[is_large], expected[is_large], rtol=1e-2)
+
+
+def test_shorter_lengthscales_keep_the_scale() -> None:
+    surrogate = run(TABLES["thompson"]()).surrogate
+    assert isinstance(surrogate, Surrogate)
+    prior = surrogate.view.prior
+    assert surrogate.source.shrunk(prior, 0.5).warp == prior.warp != None  # noqa: E711
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["thompson", "improvement"])
+def test_it_finds_what_is_best(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fewer evaluations than without logarithms, by means of ten runs."""
+    best = list[float]()
+    for is_warped in (True, False):
+        with monkeypatch.context() as patch:
+            if not is_warped:
+                patch.setattr(LogWarp, "of", lambda Y: None)
+            runs = [run(TABLES[name](seed=seed), num=40) for seed in range(10)]
+        best.append(sum(float(each.history.values.max()) for each in runs))
+    assert best[0] >= best[1]

@@ -49,12 +49,15 @@ class LeftOut:
         measured: `n` means of what was measured.
         mean: `n` predicted means.
         sd: `n` standard deviations of `measured`, its noise included.
+        deviations: How many of them what was measured is above the mean, on the scale
+            on which values are modelled.
     """
 
     rows: list[int]
     measured: Matrix
     mean: Matrix
     sd: Matrix
+    deviations: Matrix
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -69,8 +72,7 @@ class LeftOut:
     @property
     def num_within(self) -> int:
         """How many of the measured lie within the 95 percent range."""
-        distance = abs(self.measured - self.mean)
-        return int((distance <= NORMAL_95 * self.sd).sum())
+        return int((abs(self.deviations) <= NORMAL_95).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,17 +96,18 @@ def left_out(strategy: Learner, outcome: int) -> LeftOut:
     view, record = strategy.surrogate.parts[outcome].view, strategy.record
     values, prior = record.folded(outcome=outcome), view.prior
     if view.posterior is None or not len(values):
-        return LeftOut([], *(np.empty(0) for _ in range(3)))
+        return LeftOut([], *(np.empty(0) for _ in range(4)))
     Z = view.source.inputs(record.points(values.point))
     noise = prior.lam / values.counts
     Y = prior.standardize(values.Y)
     mean, variance = leave_one_out(view.posterior, Z, Y, noise)
-    signed = record.outcomes.signed
+    signed, sd = record.outcomes.signed, (variance + noise).sqrt()
     return LeftOut(
         values.point.tolist(),
         signed(values.Y, outcome).numpy(),
         signed(prior.restore(mean), outcome).numpy(),
-        prior.restore_deviation((variance + noise).sqrt(), mean).numpy(),
+        prior.restore_deviation(sd, mean).numpy(),
+        signed((Y - mean) / sd, outcome).numpy(),
     )
 
 

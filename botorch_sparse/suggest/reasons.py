@@ -1,8 +1,9 @@
 """Why rows are proposed: what is predicted, the chance to gain, and what is near.
 
-Deviations are of the function; a measurement varies more, by its noise. Chances take
-the outcomes as independent normal ones, and are of the function too: that it is better
-at a row than the best value that was measured.
+Deviations are of the function; a measurement varies more, by its noise. Chances and
+ranges take the outcomes as independent normal ones on the scales on which they are
+modelled. They are of the function too: that it is better at a row than the best value
+that was measured.
 """
 
 import math
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from botorch_sparse.command_line.csv_cells import number
 from botorch_sparse.kernels import TanimotoKernel, dense_covariance
-from botorch_sparse.strategies import Best, Constraint, History, Objective
+from botorch_sparse.strategies import Best, Constraint, History
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
 from botorch_sparse.suggest.learned_columns import (
     NORMAL_95,
@@ -41,7 +42,7 @@ EXPLORES = "explores: "
 # Columns that a row differs in, at most, and the least share of each in its distance.
 MOST_COLUMNS, LEAST_SHARE = 3, 0.1
 NUM_NEAREST = 2
-# Draws of several outcomes, the same for all rows.
+# Draws of several outcomes, by the same deviations for all rows.
 NUM_DRAWS = 1024
 # Predicted mean and standard deviation of each outcome, and the reason.
 Explanation: TypeAlias = tuple[str, ...]
@@ -149,6 +150,23 @@ class _Measured:
         ]
         return list(map(float, np.mean(learned, axis=0)))
 
+    def at_deviations(
+        self, place: int, mean: float, sd: float, number: Matrix
+    ) -> Matrix:
+        """Values of an outcome that are so many deviations better than predicted."""
+        signed = self.history.outcomes.signed
+        m, s = torch.tensor([signed(mean, place), sd], dtype=torch.double)
+        prior = self.strategy.surrogate.parts[place].view.prior
+        values = prior.at_deviations(m, s, torch.from_numpy(number))
+        return signed(values, place).numpy()
+
+    def deviations(self, place: int, mean: float, sd: float, value: float) -> float:
+        """How many deviations a value of an outcome is better than predicted."""
+        signed = self.history.outcomes.signed
+        ends = [signed(mean, place), sd, signed(value, place)]
+        prior = self.strategy.surrogate.parts[place].view.prior
+        return float(prior.deviations(*torch.tensor(ends, dtype=torch.double)))
+
     def squares(self, rows: Sequence[int], row: int) -> Tensor:
         """Squared distances of some rows from one, `k x d`, by the kernels.
 
@@ -231,7 +249,10 @@ def _prospects(known: _Measured, mean: Matrix, sd: Matrix) -> tuple[bool, list[s
     if len(outcomes.objectives) == 1:
         is_better, texts = _prospects_of_one(known, mean, sd)
     else:
-        chance = chance_not_dominated(outcomes, known.front, mean, sd)
+        draws = np.random.default_rng(0).standard_normal((NUM_DRAWS, len(mean)))
+        columns = zip(mean, np.nan_to_num(sd), draws.T, strict=True)
+        Y = [known.at_deviations(i, *each) for i, each in enumerate(columns)]
+        chance = chance_not_dominated(outcomes, known.front, np.stack(Y, axis=-1))
         texts = [f"{percent(chance)} chance to belong to the front"]
         means = torch.from_numpy(mean).unsqueeze(0)
         is_better = not bool(dominated(outcomes, known.front, means))
@@ -247,14 +268,15 @@ def _prospects_of_one(
 ) -> tuple[bool, list[str]]:
     """The same of one objective, without the limits."""
     (place,) = known.history.outcomes.objectives
-    outcome, m, s = known.outcomes[place], mean[place], sd[place]
+    m, s = float(mean[place]), float(sd[place])
     if math.isnan(s):  # no two of its values differ
         return False, []
-    low, high = (known.shown(m + side * NORMAL_95 * s) for side in (-1, 1))
+    ends = known.at_deviations(place, m, s, NORMAL_95 * np.array([-1.0, 1.0]))
+    low, high = map(known.shown, sorted(ends))
     text, best = f"predicted {known.shown(m)} ({low} to {high})", known.best
     if best is None or not best.is_feasible:
         return True, [text]
-    chance = chance_beyond(outcome, best.value, m, s)
+    chance = float(ndtr(-known.deviations(place, m, s, best.value)))
     text += f", best so far {known.shown(best.value)} ({known.name(best.row or 0)})"
     return chance >= 0.5, [text, f"{percent(chance)} chance to beat it"]
 
@@ -271,22 +293,12 @@ def chance_within(
     return math.prod(chances) if chances else None
 
 
-def chance_beyond(outcome: Outcome, value: float, mean: float, sd: float) -> float:
-    """The chance that an objective is better than a value."""
-    is_small = isinstance(outcome, Objective) and outcome.minimize
-    sign = -1.0 if is_small else 1.0
-    return float(ndtr(sign * (mean - value) / sd))
-
-
-def chance_not_dominated(
-    outcomes: Any, front: Tensor, mean: Matrix, sd: Matrix
-) -> float:
+def chance_not_dominated(outcomes: Any, front: Tensor, values: Matrix) -> float:
     """The chance that a row is feasible and that no measured value dominates it.
 
-    By `NUM_DRAWS` draws, the same for all rows. The outcomes are those of a history.
+    By draws of its values, `n x k`. The outcomes are those of a history.
     """
-    draws = np.random.default_rng(0).standard_normal((NUM_DRAWS, len(mean)))
-    Y = torch.from_numpy(mean + np.nan_to_num(sd) * draws)
+    Y = torch.from_numpy(values)
     is_new = ~dominated(outcomes, front, Y) & (outcomes.violations(Y) <= 0)
     return float(is_new.double().mean())
 

@@ -76,6 +76,21 @@ def test_predictions_are_in_units_of_the_feedback(make: Any) -> None:
     assert (sd > 0).all() and (sd < 0.2 * Y.abs() + 1.0).all()
 
 
+def test_quantiles_of_the_feedback() -> None:
+    """Those of the posterior, on the scale on which it is normal; and back."""
+    strategy = run(TABLES["improvement"]())
+    view, (warp,) = strategy.surrogate.view, warps_of(strategy)
+    assert warp is not None
+    mean, sd = strategy.predict(ROWS)
+    W, variance = view.pool.all_moments()
+    ends = torch.tensor([[-1.96], [0.0], [0.7]], dtype=F64)
+    expected = warp.inverse(view.prior.scale * (W + ends * variance.sqrt()))
+    values = view.prior.at_deviations(mean, sd, ends)
+    assert torch.allclose(values, expected)
+    deviations = view.prior.deviations(mean, sd, values)
+    assert torch.allclose(deviations, ends.expand(-1, len(ROWS)), atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["thompson", "bbkb", "improvement"])
 def test_smooth_functions_keep_their_values(name: str) -> None:
     strategy = run(TABLES[name](), lambda X: (4 * X).sin().sum(-1))

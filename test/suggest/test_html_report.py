@@ -516,6 +516,31 @@ def test_left_out_rows_are_predicted_as_by_dense_refits(minimize):
     assert left.num_within == (abs(y - mean) <= 1.96 * sd).sum()
 
 
+def test_left_out_rows_on_a_logarithmic_scale():
+    """By dense refits there: medians of the values, and their deviations."""
+    X = torch.rand(40, 2, generator=torch.Generator().manual_seed(1)).double()
+    steep = ThompsonSampling(X, minimize=True)
+    steep.tell(X, (8 * X[:, 0]).exp() + X[:, 1])
+    steep.learn()
+    view, warp = steep.surrogate.parts[0].view, steep.surrogate.parts[0].view.prior.warp
+    assert warp is not None
+    left, history = left_out(steep, 0), steep.history
+    Z = view.source.inputs(steep.candidates[history.indices])
+    W = warp(-history.Y.double()).numpy() / view.prior.scale
+    K = view.prior.covar_module(Z).to_dense().detach().numpy()
+    center = float(view.posterior.mean_module(Z)[0])
+    for i in range(len(W)):
+        rest = np.arange(len(W)) != i
+        S = K[np.ix_(rest, rest)] + view.prior.lam * np.eye(len(W) - 1)
+        w = np.linalg.solve(S, K[rest, i])
+        mean = center + w @ (W[rest] - center)
+        sd = np.sqrt(K[i, i] - w @ K[rest, i] + view.prior.lam)
+        median = warp.inverse(torch.tensor(view.prior.scale * mean))
+        assert left.mean[i] == pytest.approx(-float(median), rel=1e-6)
+        assert left.deviations[i] == pytest.approx((mean - W[i]) / sd, rel=1e-5)
+    assert left.num_within == (abs(left.deviations) <= 1.96).sum()
+
+
 def test_a_second_outcome_has_its_own_units_and_sign():
     strategy = learned(outcomes=(Objective("y", True), Constraint("z", upper=1.0)))
     first, second = left_out(strategy, 0), left_out(strategy, 1)

@@ -75,6 +75,20 @@ class Prior:
         values, sd = self.center + self.scale * mean, self.scale * sd
         return sd if self.warp is None else sd * self.warp.inverse_slope(values)
 
+    def deviations(self, mean: Tensor, sd: Tensor, values: Tensor) -> Tensor:
+        """How many deviations values are above what `restore` gave; of the feedback."""
+        if self.warp is None:
+            return (values - mean) / sd
+        steps = self.warp(values) - self.warp(mean)
+        return steps / (sd * self.warp.log_slope(mean).exp())
+
+    def at_deviations(self, mean: Tensor, sd: Tensor, number: Tensor) -> Tensor:
+        """Values that are so many deviations above what `restore` gave."""
+        if self.warp is None:
+            return mean + sd * number
+        step = number * sd * self.warp.log_slope(mean).exp()
+        return self.warp.inverse(self.warp(mean) + step)
+
     def is_noisy(self, X: Tensor) -> bool:
         """Whether a mean says more of one of `n x d` inputs than its observation."""
         variance = self.covar_module(X, diag=True).detach().mean()

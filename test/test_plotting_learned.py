@@ -69,16 +69,18 @@ def test_limits_are_met_in_the_precision_of_feedback():
 
 
 def test_predictions_have_ranges_of_95_percent():
-    figure = plot_predicted([1.0, 2.0], [1.5, 1.0], [0.5, 0.25], "loss")
+    figure = plot_predicted([1.0, 2.0], [1.5, 1.0], [[0.5, 0.25], [1.75, 4.0]], "loss")
     (ax,) = figure.axes
     (bars,) = (c for c in ax.containers if isinstance(c, ErrorbarContainer))
     points, _, (ranges,) = bars
     assert points.get_xydata().tolist() == [[1.0, 1.5], [2.0, 1.0]]
     ends = [segment[:, 1].tolist() for segment in ranges.get_segments()]
-    assert ends == [[1.5 - 0.98, 1.5 + 0.98], [1.0 - 0.49, 1.0 + 0.49]]
+    assert ends == [[0.5, 1.75], [0.25, 4.0]]
     assert ax.get_ylabel() == "loss, predicted"
     with pytest.raises(InputDataError, match="2 measured values, 1 means"):
-        plot_predicted([1.0, 2.0], [1.0], [1.0, 1.0])
+        plot_predicted([1.0, 2.0], [1.0], [[1.0, 1.0], [2.0, 2.0]])
+    with pytest.raises(InputDataError, match="ends of ranges of shape"):
+        plot_predicted([1.0, 2.0], [1.0, 1.0], [1.0, 1.0])
 
 
 def test_effects_are_lines_and_bars_from_their_mean():

@@ -27,8 +27,6 @@ from botorch_sparse.strategies import History
 Effects: TypeAlias = Mapping[str, tuple[Sequence[Any], Sequence[float]]]
 # Above so many points, those of a vector picture are one image.
 MANY_POINTS = 1000
-# Of a normal distribution, so many standard deviations hold 95 percent.
-NORMAL_95 = 1.96
 PANELS_IN_ROW, BARS_IN_ROW = 4, 2
 # Panels of categories with longer names have a row of their own.
 FEW_LETTERS = 20
@@ -108,14 +106,14 @@ def _best_so_far(history: History, Y: Tensor, column: int) -> Tensor:
 
 
 def plot_predicted(
-    measured: Any, mean: Any, sd: Any, name: str = "value", ax: Axes | None = None
+    measured: Any, mean: Any, ends: Any, name: str = "value", ax: Axes | None = None
 ) -> Figure:
     """Predictions against measurements, with 95 percent ranges.
 
     Args:
         measured: `n` measured values.
         mean: `n` predictions that have not seen them, such as of `leave_one_out`.
-        sd: `n` standard deviations of the measured values, with noise.
+        ends: `2 x n` ends of the ranges of the measured values, with noise.
         name: What was measured.
         ax: Axes to draw into.
 
@@ -124,13 +122,14 @@ def plot_predicted(
     """
     need = "need a number for each measured value."
     y, m, s = (
-        as_numbers(key, value, need).double().reshape(-1)
-        for key, value in {"measured": measured, "mean": mean, "sd": sd}.items()
+        as_numbers(key, value, need).double()
+        for key, value in {"measured": measured, "mean": mean, "ends": ends}.items()
     )
-    if not len(y) == len(m) == len(s):
+    y, m = y.reshape(-1), m.reshape(-1)
+    if not len(y) == len(m) or s.shape != (2, len(y)):
         raise InputDataError(
-            f"Got {len(y)} measured values, {len(m)} means and {len(s)} deviations; "
-            f"{need}"
+            f"Got {len(y)} measured values, {len(m)} means and ends of ranges of shape "
+            f"{tuple(s.shape)}; {need}"
         )
     ax, many = new_axes(ax), len(y) > MANY_POINTS
     both = torch.cat([y, m])
@@ -140,7 +139,7 @@ def plot_predicted(
     ax.errorbar(
         y,
         m,
-        NORMAL_95 * s,
+        (s - m).abs(),
         ecolor="#9cc4de",
         elinewidth=0.8,
         label="prediction, 95% range",

@@ -1,6 +1,7 @@
 r"""Expected improvement of a batch on a table, one row after the other.
 
-With :math:`f^*` the largest mean at a measured point, the batch `B` brings
+With :math:`f^*` the largest mean at a measured point, and values of a lone objective on
+the scale on which they are modelled, the batch `B` brings
 
 .. math:: \mathrm{EI}(B) = \mathbb{E} \max\{0, \max_{x \in B} f(x) - f^*\} .
 
@@ -441,8 +442,8 @@ class _DrawnOutcome:
 
     are the mean and the variance of a row, with independent normal `z`.
 
-    Values are on the scale on which they are modelled. Above the best known value this
-    is the feedback's own, so that improvements on it are in units of `Y`.
+    Values are on the scale on which they are modelled, which may be logarithmic. Above
+    the best known value it is the feedback's own.
 
     This is the whole covariance. `TableBatch` takes what the inducing points explain of
     it, as the theorems of `BBKB` have it: with few data that is little.

@@ -85,10 +85,11 @@ class ModelStrategy(Strategy, Generic[S]):
     function less that constant, once it stands, and say nothing of the error of the
     constant. `mean_module=ZeroMean()` is the papers' setting.
 
-    Then values of an objective may also be modelled on a logarithmic scale, as times
-    that differ by powers of ten. The likelihood decides at the first fit, and each time
-    that evaluations have doubled; see `surrogates/log_warp.py`. Predictions are in
-    units of the feedback, medians in place of means.
+    Where the kernel is inferred, values of an objective may also be modelled on a
+    logarithmic scale, as times that differ by powers of ten. The likelihood decides at
+    the first fit, and each time that evaluations have doubled; see
+    `surrogates/log_warp.py`. Predictions are in units of the feedback, medians in place
+    of means. (`SBPE`, `GSSBO` and `RSSBO` take values as they are.)
 
     Hyperparameters are fitted by the exact likelihood of at most 300 of the points
     (`FIT_SIZE` in `prior_fitting`), drawn uniformly anew for each fit, with all of
@@ -238,6 +239,8 @@ class ModelStrategy(Strategy, Generic[S]):
     @override
     def predict(self, X: Tensor) -> tuple[Tensor, Tensor] | None:
         """Mean and standard deviation; None before anything was learned.
+
+        On a logarithmic scale the first is a median.
 
         Cost: O(k m^2); for an exact posterior O(n^3).
         """

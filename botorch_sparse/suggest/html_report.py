@@ -203,7 +203,7 @@ def _predictions(pool: Pool, strategy: Learner, plotting: Any) -> str:
             continue
         parts.append(paragraph(_quality(left)))
         if plotting is not None:
-            figure = plotting.plot_predicted(left.measured, left.mean, left.sd, name)
+            figure = plotting.plot_predicted(left.measured, left.mean, left.ends, name)
             alt = f"Predicted against measured values of {name}, a point for each row."
             parts.append(_drawn(plotting, figure, alt, (5.4, 4.2)))
     return section("Predicted against measured", *parts)

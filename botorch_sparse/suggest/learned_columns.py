@@ -48,16 +48,14 @@ class LeftOut:
         rows: `n` rows of the table, those beside the pool behind it.
         measured: `n` means of what was measured.
         mean: `n` predicted means.
-        sd: `n` standard deviations of `measured`, its noise included.
-        deviations: How many of them what was measured is above the mean, on the scale
-            on which values are modelled.
+        ends: `2 x n` ends of the ranges that hold `measured` with 95 percent, its noise
+            included.
     """
 
     rows: list[int]
     measured: Matrix
     mean: Matrix
-    sd: Matrix
-    deviations: Matrix
+    ends: Matrix
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -72,7 +70,8 @@ class LeftOut:
     @property
     def num_within(self) -> int:
         """How many of the measured lie within the 95 percent range."""
-        return int((abs(self.deviations) <= NORMAL_95).sum())
+        low, high = self.ends
+        return int(((low <= self.measured) & (self.measured <= high)).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,18 +95,19 @@ def left_out(strategy: Learner, outcome: int) -> LeftOut:
     view, record = strategy.surrogate.parts[outcome].view, strategy.record
     values, prior = record.folded(outcome=outcome), view.prior
     if view.posterior is None or not len(values):
-        return LeftOut([], *(np.empty(0) for _ in range(4)))
+        return LeftOut([], np.empty(0), np.empty(0), np.empty((2, 0)))
     Z = view.source.inputs(record.points(values.point))
     noise = prior.lam / values.counts
     Y = prior.standardize(values.Y)
     mean, variance = leave_one_out(view.posterior, Z, Y, noise)
-    signed, sd = record.outcomes.signed, (variance + noise).sqrt()
+    width = NORMAL_95 * (variance + noise).sqrt()
+    ends = prior.restore(torch.stack([mean - width, mean + width]))
+    signed = record.outcomes.signed
     return LeftOut(
         values.point.tolist(),
         signed(values.Y, outcome).numpy(),
         signed(prior.restore(mean), outcome).numpy(),
-        prior.restore_deviation(sd, mean).numpy(),
-        signed((Y - mean) / sd, outcome).numpy(),
+        signed(ends, outcome).sort(dim=0).values.numpy(),
     )
 
 

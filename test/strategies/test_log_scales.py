@@ -9,6 +9,7 @@ import torch
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from torch import Tensor
 
+from botorch_sparse.acquisition import UnknownHyperparameters
 from botorch_sparse.strategies import (
     BBKB,
     GPUCB,
@@ -18,6 +19,8 @@ from botorch_sparse.strategies import (
     ThompsonSampling,
 )
 from botorch_sparse.strategies.surrogates.log_warp import LogWarp, LogWarpTransform
+from botorch_sparse.strategies.surrogates.prior import Prior
+from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 
 F64 = torch.float64
@@ -64,6 +67,48 @@ def test_units_of_the_feedback_change_nothing(make: Any) -> None:
     assert torch.equal(strategy.history.X, other.history.X)
     for mine, its in zip(strategy.predict(ROWS), other.predict(ROWS), strict=True):
         assert torch.equal(2.0**20 * mine, its)
+
+
+PAIRS = [(ROWS[:60], ROWS[:60, 0] - (ROWS[:60, 1] - 0.3).square())]
+
+
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("thompson", {"robust": True}),
+        ("thompson", {"related": PAIRS}),
+        ("thompson", {"cost": 1.0 + ROWS[:, 0]}),
+        ("improvement", {"robust": True, "related": PAIRS, "cost": 1.0 + ROWS[:, 0]}),
+        ("bbkb", {"robust": True, "related": PAIRS}),
+    ],
+)
+def test_the_same_with_other_options(name: str, options: dict[str, Any]) -> None:
+    """Choices in other units, and predictions; after a move to another table too."""
+    strategy = run(TABLES[name](**options))
+    other = run(TABLES[name](**options), lambda X: 2.0**20 * steep(X))
+    assert None not in warps_of(strategy)
+    assert torch.equal(strategy.history.X, other.history.X)
+    mean, sd = strategy.predict(ROWS)
+    known = strategy.history.X
+    assert (strategy.predict(known)[0] / strategy.history.values - 1).abs().mean() < 0.1
+    if "cost" not in options:
+        strategy.set_candidates(ROWS.flip(0))
+        for before, after in zip((mean, sd), strategy.predict(ROWS), strict=True):
+            assert torch.allclose(before, after, rtol=1e-6)
+
+
+def test_devices(device: torch.device) -> None:
+    """Tables and boxes, choices and predictions."""
+    for strategy in (
+        ThompsonSampling(ROWS.to(device), batch_size=4),
+        ExpectedImprovement(ROWS.to(device), batch_size=4),
+        ThompsonSampling(bounds=BOUNDS.to(device), batch_size=4),
+    ):
+        X = ROWS[:24].to(device)
+        strategy.tell(X, steep(X))
+        strategy.run(steep, 32, progress=False)
+        assert warps_of(strategy) != [None]
+        assert (strategy.predict(X)[0] / steep(X) - 1).abs().mean() < 0.1
 
 
 @pytest.mark.parametrize("make", EACH, ids=NAMES)
@@ -117,18 +162,75 @@ def test_the_scale_is_chosen_when_evaluations_have_doubled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At the first fit, and at those that come to a further power of two."""
-    compared = list[int]()
+    compared = counted(monkeypatch)
     ours = ThompsonSampling(ROWS, num_initial=5, batch_size=1)
-    source = ours.surrogate.source
-    before = type(source).on_better_scale
+    ours.run(steep, 40, progress=False)
+    assert [num.bit_length() for num, _ in compared] == [2, 3, 4, 5, 6]
 
-    def counted(self: Any, fitted: Any, warp: Any, record: Any, seed: int) -> Any:
-        compared.append(len(record))
+
+def test_a_fit_takes_the_scale_of_what_is_known() -> None:
+    """Also where it does not compare scales."""
+    strategy = run(TABLES["thompson"]())
+    prior = strategy.surrogate.view.prior
+    assert prior.last_fit == 32
+    strategy.run(steep, 40, progress=False)
+    after = strategy.surrogate.view.prior
+    assert after.last_fit == 40 and after.warp != prior.warp
+    assert after.warp == LogWarp.of(strategy.history.values)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, float]]:
+    """Evaluations and lengthscale factors of each comparison from here on."""
+    compared, before = list[tuple[int, float]](), PriorSource.on_better_scale
+
+    def compare(self: Any, fitted: Any, warp: Any, record: Any, seed: int) -> Any:
+        compared.append((len(record), fitted.lengthscale_factor))
         return before(self, fitted, warp, record, seed)
 
-    monkeypatch.setattr(type(source), "on_better_scale", counted)
-    ours.run(steep, 40, progress=False)
-    assert [each.bit_length() for each in compared] == [2, 3, 4, 5, 6]
+    monkeypatch.setattr(PriorSource, "on_better_scale", compare)
+    return compared
+
+
+@pytest.mark.filterwarnings("ignore:Values lie far from all others")
+def test_values_that_lie_apart_count_for_the_schedule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of all evaluations: at 20, and where 32 and 64 are there."""
+    compared, strategy = counted(monkeypatch), TABLES["bbkb"](robust=True)
+    Y = (4 * ROWS).sin().sum(-1)
+    Y[::8] = -1e6
+    for start, end in ((0, 20), (20, 40), (40, 66), (66, 84), (84, 110)):
+        strategy.tell(ROWS[start:end], Y[start:end])
+        strategy.learn()
+    assert [num for num, _ in compared] == [17, 35, 57]
+
+
+def test_scales_are_compared_with_the_lengthscales_of_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared = counted(monkeypatch)
+    radius = UnknownHyperparameters(growth=0.4, norm_growth=0.0, start=2)
+    strategy = BBKB(ROWS, radius=radius)
+    strategy.run(steep, 40, progress=False)
+    strategy.learn()
+    assert strategy.surrogate.view.prior.lengthscale_factor < 1.0
+    assert len(compared) > 2 and {factor for _, factor in compared} == {1.0}
+    assert warps_of(strategy) != [None]
+
+
+def test_rows_that_are_appended_are_on_the_scale() -> None:
+    """The pool that rows are chosen by, and the posterior of all data at once."""
+    strategy = run(TABLES["exact"]())
+    view = strategy.surrogate.view
+    assert view.num_rebuilt < 32 and warps_of(strategy) != [None]
+    moments = view.posterior.moments(view.source.inputs(ROWS))
+    for ours, theirs in zip(view.pool.all_moments(), moments, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-6)
+
+
+def test_gaps_keep_their_digits_far_from_zero() -> None:
+    prior = Prior(MaternKernel(), 0.1, scale=1e-9, center=1e9)
+    assert prior.gap(1.001, 1.0) == pytest.approx(1e-12)
 
 
 @pytest.mark.parametrize("name", ["bbkb", "exact"])

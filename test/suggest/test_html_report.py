@@ -508,7 +508,8 @@ def test_left_out_rows_are_predicted_as_by_dense_refits(minimize):
     y, mean, sd = dense_refits(strategy, -1.0 if minimize else 1.0)
     np.testing.assert_allclose(left.measured, y, rtol=1e-12)
     np.testing.assert_allclose(left.mean, mean, rtol=1e-6)
-    np.testing.assert_allclose(left.sd, sd, rtol=1e-6)
+    ends = [mean - 1.96 * sd, mean + 1.96 * sd]
+    np.testing.assert_allclose(left.ends, ends, rtol=1e-6)
     assert left.rows[3] == 3 and len(left) == 40
     error, spread = ((y - mean) ** 2).sum(), ((y - y.mean()) ** 2).sum()
     assert left.explained == pytest.approx(1 - error / spread, rel=1e-6)
@@ -517,7 +518,7 @@ def test_left_out_rows_are_predicted_as_by_dense_refits(minimize):
 
 
 def test_left_out_rows_on_a_logarithmic_scale():
-    """By dense refits there: medians of the values, and their deviations."""
+    """By dense refits there: medians of the values, and their ranges."""
     X = torch.rand(40, 2, generator=torch.Generator().manual_seed(1)).double()
     steep = ThompsonSampling(X, minimize=True)
     steep.tell(X, (8 * X[:, 0]).exp() + X[:, 1])
@@ -528,17 +529,20 @@ def test_left_out_rows_on_a_logarithmic_scale():
     Z = view.source.inputs(steep.candidates[history.indices])
     W = warp(-history.Y.double()).numpy() / view.prior.scale
     K = view.prior.covar_module(Z).to_dense().detach().numpy()
-    center = float(view.posterior.mean_module(Z)[0])
+    center, within = float(view.posterior.mean_module(Z)[0]), 0
     for i in range(len(W)):
         rest = np.arange(len(W)) != i
         S = K[np.ix_(rest, rest)] + view.prior.lam * np.eye(len(W) - 1)
         w = np.linalg.solve(S, K[rest, i])
         mean = center + w @ (W[rest] - center)
         sd = np.sqrt(K[i, i] - w @ K[rest, i] + view.prior.lam)
-        median = warp.inverse(torch.tensor(view.prior.scale * mean))
-        assert left.mean[i] == pytest.approx(-float(median), rel=1e-6)
-        assert left.deviations[i] == pytest.approx((mean - W[i]) / sd, rel=1e-5)
-    assert left.num_within == (abs(left.deviations) <= 1.96).sum()
+        ends = mean + sd * np.array([1.96, 0.0, -1.96])
+        low, median, high = -warp.inverse(torch.from_numpy(view.prior.scale * ends))
+        assert left.mean[i] == pytest.approx(float(median), rel=1e-6)
+        assert left.ends[0, i] == pytest.approx(float(low), rel=1e-5)
+        assert left.ends[1, i] == pytest.approx(float(high), rel=1e-5)
+        within += bool(low <= history.Y[i] <= high)
+    assert left.num_within == within > 30
 
 
 def test_a_second_outcome_has_its_own_units_and_sign():

@@ -7,7 +7,8 @@ cost,
 
 where a path is larger than at all measured points; else the one that maximizes
 :math:`(f(x) - f^*) \, c(x)^\alpha`, which is negative. `ExpectedImprovement` divides by
-:math:`c(x)^\alpha` too. With a budget the exponent is the share of it that is left,
+:math:`c(x)^\alpha` too. Values of a lone objective are on the scale on which they are
+modelled. With a budget the exponent is the share of it that is left,
 from 1 to 0 ([Lee2020]_, cost-cooling); without one it is 1.
 
 References:

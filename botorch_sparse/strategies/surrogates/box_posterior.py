@@ -147,9 +147,7 @@ class BoxPosterior(DomainPosterior):
             bounds=options.pop("bounds"),
             optimizer_options=options,
         )
-        ends = torch.tensor([upper + offset, lower - offset], dtype=torch.double)
-        upper, lower = self._units.restore(ends).tolist()
-        return upper - lower
+        return self._units.gap(upper + offset, lower - offset)
 
     @override
     def batch(

@@ -61,7 +61,7 @@ class Prior:
     warp: LogWarp | None = None
 
     def standardize(self, Y: Tensor) -> Tensor:
-        """From units of the feedback."""
+        """From units of the feedback; of repeats the mean is taken before."""
         Y = Y if self.warp is None else self.warp(Y)
         return (Y - self.center) / self.scale
 
@@ -74,6 +74,13 @@ class Prior:
         """Deviations in units of the feedback, on a warped scale to first order."""
         values, sd = self.center + self.scale * mean, self.scale * sd
         return sd if self.warp is None else sd * self.warp.inverse_slope(values)
+
+    def gap(self, upper: float, lower: float) -> float:
+        """How far two standardized values are apart in units of the feedback."""
+        if self.warp is None:
+            return self.scale * (upper - lower)
+        high, low = self.restore(torch.tensor([upper, lower], dtype=torch.double))
+        return float(high - low)
 
     def deviations(self, mean: Tensor, sd: Tensor, values: Tensor) -> Tensor:
         """How many deviations values are above what `restore` gave; of the feedback."""

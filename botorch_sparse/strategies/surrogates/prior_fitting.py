@@ -95,7 +95,7 @@ class PriorSource:
     With a kernel the data are taken as they are. The prior mean is the one that was
     given, or a constant by generalized least squares. Without a kernel the inputs are
     the features that vary, scaled to [0, 1] by the domain's ranges, and categories of a
-    box one-hot after them. Feedback is in
+    box one-hot after them. Feedback, or what a logarithmic scale makes of it, is in
     units of its standard deviation at the last fit. Kernel, noise and constant mean are
     the ones of `SparseSingleTaskGP`.
 
@@ -358,17 +358,28 @@ class PriorSource:
         return replace(fitted, warp=prior.warp)
 
     def fitted_anew(
-        self, prior: Prior, record: Evaluations, generator: torch.Generator
+        self, prior: Prior, record: Evaluations, num: int, generator: torch.Generator
     ) -> Prior:
-        """`fitted`, and each time that evaluations have doubled on the better scale."""
+        """`fitted`, and each time that evaluations have doubled on the better scale.
+
+        Args:
+            prior: What is known of it.
+            record: What is fitted to.
+            num: How many evaluations there are, with those that count for nothing here.
+            generator: Source of randomness.
+
+        Returns:
+            The prior after `num` evaluations, with lengthscales as they were fitted.
+        """
         seed, last = draw_seed(generator), prior.last_fit or 0
         may_warp = self.is_inferred and record.is_objective
         warp = LogWarp.of(record.values) if may_warp else None
+        prior = self.shrunk(prior, 1.0)
         prior = replace(prior, warp=None if prior.warp is None else warp)
         fitted = self.fitted(prior, record, seed)
-        if warp is None or last.bit_length() == len(record).bit_length():
-            return fitted
-        return self.on_better_scale(fitted, warp, record, seed)
+        if warp is not None and last.bit_length() < num.bit_length():
+            fitted = self.on_better_scale(fitted, warp, record, seed)
+        return replace(fitted, last_fit=num)
 
     def on_better_scale(
         self,

@@ -410,10 +410,10 @@ class Surrogate:
             record.points(values.point)  # all ranks know them from here on
         if source.is_due(prior.last_fit, record):
             before = prior
+            num = len(record)
             prior = ranks.once_drawing(
-                generator, lambda: source.fitted_anew(before, others, generator)
+                generator, lambda: source.fitted_anew(before, others, num, generator)
             )
-            prior = replace(prior, last_fit=len(record))
         prior = source.in_units(prior, others.values)
         prior = source.shrunk(prior, lengthscale_factor)
         chosen = self._draw(prior, record, values, generator)
@@ -642,7 +642,7 @@ def announce_far_values(record: Evaluations, num_known: int) -> None:
             record,
             is_apart.nonzero().squeeze(-1),
             others,
-            "They are taken as they are, and much of what is learned rests on them. "
+            "They are taken as they are, and much of what is learned may rest on them. "
             "Correct those that are mistakes, and tell failures as failed. With "
             "robust=True such values count less.",
         )

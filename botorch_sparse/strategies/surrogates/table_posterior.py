@@ -116,9 +116,8 @@ class TablePosterior(DomainPosterior):
     def confidence_gap(self, multiplier: float, offset: float) -> float:
         mean, variance = self.pool.all_moments()
         width = multiplier * variance.clamp_min(0.0).sqrt() + offset
-        ends = self.pool.largest(mean + width), self.pool.largest(mean - width)
-        upper, lower = self.prior.restore(torch.stack(ends).double())
-        return float(upper - lower)
+        upper, lower = self.pool.largest(mean + width), self.pool.largest(mean - width)
+        return self.prior.gap(float(upper), float(lower))
 
     @override
     def batch(

@@ -58,8 +58,9 @@ class LogWarp:
 
     def inverse(self, W: Tensor) -> Tensor:
         """From this scale."""
-        gap = (W.clamp_max(0.0) / -self.unit).expm1_() * self.unit
-        return W.clamp_min(0.0).add_(self.best).sub_(gap)
+        below = W.clamp_max(0.0)
+        gap = (below / -self.unit).expm1_() * self.unit
+        return (W - below).add_(self.best).sub_(gap)
 
     def inverse_slope(self, W: Tensor) -> Tensor:
         """The derivative of `inverse`: one or more."""

@@ -20,6 +20,8 @@ from botorch.optim.utils import get_parameters_and_bounds
 from gpytorch.mlls import MarginalLogLikelihood
 from torch import Tensor
 
+from botorch_sparse.models.fit.plain_likelihood import plain_closure
+
 Bound = tuple[float | Tensor | None, float | Tensor | None]
 Closure = Callable[[], tuple[Tensor, Sequence[Tensor | None]]]
 ENDED = (OptimizationStatus.SUCCESS, OptimizationStatus.STOPPED)
@@ -66,7 +68,8 @@ def fit_gpytorch_mll_in_logarithms(
         n: p.detach().log() if n in of_logs else p.detach().clone()
         for n, p in parameters.items()
     } | {n: torch.zeros_like(p) for n, p in start.items()}
-    evaluate = get_loss_closure_with_grads(mll, parameters)
+    evaluate = plain_closure(mll, parameters)
+    evaluate = evaluate or get_loss_closure_with_grads(mll, parameters)
     last = deque[Tensor](maxlen=NUM_LAST)
 
     @torch.no_grad()

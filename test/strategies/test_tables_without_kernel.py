@@ -23,6 +23,7 @@ from torch import Tensor
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.fit import candidate_fits
 from botorch_sparse.models.fit.candidate_fits import GAIN, loss_of
+from botorch_sparse.models.fit.plain_likelihood import PlainLikelihood
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies import BBKB, ThompsonSampling
 from botorch_sparse.strategies.surrogates.prior_fitting import (
@@ -107,13 +108,13 @@ def test_hyperparameters_are_those_of_a_model(name: str) -> None:
 
 def test_a_fit_ends_where_steps_gain_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """It evaluates the objective more often where smaller gains count."""
-    evaluate, num = SparseSingleTaskGP.forward, [0]
+    evaluate, num = PlainLikelihood.loss_and_gradient, [0]
 
-    def counted(model: SparseSingleTaskGP, x: Tensor) -> Any:
-        num[-1] += model.training
-        return evaluate(model, x)
+    def counted(likelihood: PlainLikelihood) -> Any:
+        num[-1] += 1
+        return evaluate(likelihood)
 
-    monkeypatch.setattr(SparseSingleTaskGP, "forward", counted)
+    monkeypatch.setattr(PlainLikelihood, "loss_and_gradient", counted)
     for gain in (GAIN, 1e-3 * GAIN):
         monkeypatch.setattr(candidate_fits, "GAIN", gain)
         strategy = build("bbkb")

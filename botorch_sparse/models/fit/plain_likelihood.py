@@ -1,4 +1,4 @@
-r"""The exact likelihood of the default model and its gradient, in closed form.
+r"""The exact likelihood of a model of the default form and its gradient, at once.
 
 The kernel is a Matern or RBF kernel by itself, the mean a constant, and the noise has
 one size. With errors :math:`e = y - c 1`, :math:`\alpha = K^{-1} e`,
@@ -11,8 +11,9 @@ one size. With errors :math:`e = y - c 1`, :math:`\alpha = K^{-1} e`,
     \frac{\partial \log N}{\partial \sigma^2} = \mathrm{tr}\, G, \qquad
     \frac{\partial \log N}{\partial c} = 1^\top \alpha .
 
-Through GPyTorch's modules this takes some two milliseconds more for each evaluation: up
-to some hundred points that is most of a fit (`benchmarks.fit_objective`).
+Fits in logarithms take it, such as those of strategies. Through GPyTorch's modules an
+evaluation takes some milliseconds more, which up to some hundred points is most of a
+fit (`benchmarks.fit_objective`).
 """
 
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ import torch
 from botorch.models import SingleTaskGP
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
@@ -32,9 +34,16 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from botorch_sparse.kernels.stationary import MATERN, RBF, Profile
+from botorch_sparse.threads import one_thread
 
 # Beyond, modules take little of the time.
 MOST_POINTS = 512
+# Where `forward` and `__call__` are defined, of models whose prior is a kernel's.
+MADE_IN = {
+    "botorch.models.gp_regression",
+    "gpytorch.models.exact_gp",
+    "botorch_sparse.models.sparse_gp",
+}
 # The negated objective, and its gradient in some parameters.
 Closure = Callable[[], tuple[Tensor, Sequence[Tensor]]]
 
@@ -46,14 +55,15 @@ def plain_closure(
     plain = PlainLikelihood.of(mll)
     if plain is None:
         return None
-    known = {id(p): name for name, p in plain.parameters.items()}
+    known = {id(p): name for name, p in plain.parameters.items() if p.requires_grad}
     names = [known.get(id(p)) for p in parameters.values()]
     if None in names:
         return None
 
     @torch.no_grad()
     def closure() -> tuple[Tensor, Sequence[Tensor]]:
-        loss, gradient = plain.loss_and_gradient()
+        with one_thread():
+            loss, gradient = plain.loss_and_gradient()
         return loss, [gradient[name] for name in names if name is not None]
 
     return closure
@@ -61,7 +71,7 @@ def plain_closure(
 
 @dataclass(frozen=True, eq=False)
 class PlainLikelihood:
-    """The marginal likelihood of a default model.
+    """The marginal likelihood of a model of the default form.
 
     Attributes:
         X: `n x d` inputs as the kernel takes them, around zero, float64.
@@ -80,41 +90,28 @@ class PlainLikelihood:
     @classmethod
     def of(cls, mll: MarginalLogLikelihood) -> "PlainLikelihood | None":
         """That of a model in train mode; None of one that has something besides."""
+        if type(mll) is not ExactMarginalLogLikelihood or not mll.training:
+            return None
         model, likelihood = mll.model, mll.likelihood
-        mean, kernel = model.mean_module, model.covar_module
-        if type(mll) is not ExactMarginalLogLikelihood or not _is_exact(model):
+        if not _is_plain(model) or likelihood is not model.likelihood:
             return None
-        if likelihood is not model.likelihood:
+        if any(hasattr(each, "compute_custom_loss") for each in (mll, model)):
+            return None  # BoTorch would call it
+        kernel, mean = model.covar_module, model.mean_module
+        if (profile := _profile(kernel)) is None:
             return None
-        if type(mean) is not ConstantMean or type(likelihood) is not GaussianLikelihood:
+        parameters = _parameters(kernel, mean, likelihood)
+        if parameters is None or not _is_exact(model):
             return None
-        profile, noise = _profile(kernel), likelihood.noise_covar
-        constraints = [
-            getattr(kernel, "raw_lengthscale_constraint", None),
-            noise.raw_noise_constraint,
-        ]
-        # Parameters that are transformed have another gradient.
-        if profile is None or any(
-            each is None or each.enforced for each in constraints
-        ):
-            return None
-        if hasattr(mean, "raw_constant_constraint"):
-            return None
-        parameters = {
-            "lengthscale": kernel.raw_lengthscale,
-            "noise": noise.raw_noise,
-            "constant": mean.raw_constant,
-        }
-        priors = _log_normal_priors(
-            mll, {"lengthscale": kernel, "noise": noise}, parameters
-        )
-        X, Y = model.train_inputs[0], model.train_targets
-        is_double = X.dtype == Y.dtype == torch.float64
-        if priors is None or not is_double or Y.dim() != 1 or len(Y) > MOST_POINTS:
+        modules = {"lengthscale": kernel, "noise": likelihood.noise_covar}
+        priors = _log_normal_priors(model, modules, parameters)
+        if priors is None:
             return None
         with torch.no_grad():
-            X = model.transform_inputs(X)
-        return cls(X - X.mean(0), Y, profile, parameters, priors)
+            X = model.transform_inputs(model.train_inputs[0])
+        if parameters["lengthscale"].shape not in ((1, 1), (1, X.shape[-1])):
+            return None
+        return cls(X - X.mean(0), model.train_targets, profile, parameters, priors)
 
     def loss_and_gradient(self) -> tuple[Tensor, dict[str, Tensor]]:
         """The negated objective of an observation, and its gradient. O(n^3)."""
@@ -123,7 +120,8 @@ class PlainLikelihood:
         Z = self.X / lengthscale
         squares = Z.square().sum(-1)
         D = torch.addmm(squares, Z, Z.mT, alpha=-2.0).add_(squares.unsqueeze(-1))
-        K, slope = self.profile.value_and_slope(D.clamp_min_(0.0))
+        D.clamp_min_(0.0).fill_diagonal_(0.0)
+        K, slope = self.profile.value_and_slope(D)
         if slope is K:
             slope = K.clone()
         K.diagonal().add_(noise)
@@ -145,23 +143,36 @@ class PlainLikelihood:
         for name, priors in self.priors.items():
             x = of[name].detach()
             for prior in priors:
-                away = (x.log() - prior.loc) / prior.scale
-                density = -0.5 * away.square() - x.log() - prior.scale.log()
-                value = value + (density - 0.5 * log(2 * pi)).sum()
-                gradient[name] = gradient[name] - (away / prior.scale + 1.0) / x
+                value = value + _log_density(prior, x)
+                away = (x.log() - prior.loc) / prior.scale.square()
+                gradient[name] = gradient[name] - (away + 1.0) / x
         return -value / num, {name: -g / num for name, g in gradient.items()}
 
 
-def _is_exact(model: Any) -> bool:
-    """Whether a fit takes a model of BoTorch's class, or ours, as an exact one."""
-    from botorch_sparse.models import SparseSingleTaskGP
+def _log_density(prior: LogNormalPrior, x: Tensor) -> Tensor:
+    """The sum of `prior.log_prob`, in a tenth of the time."""
+    away = (x.log() - prior.loc).square() / (2 * prior.scale.square())
+    return -(away + x.log() + prior.scale.log() + 0.5 * log(2 * pi)).sum()
 
-    if type(model) is SingleTaskGP:
-        return True
-    if type(model) is not SparseSingleTaskGP:
+
+def _is_plain(model: Any) -> bool:
+    """Whether a model is made as BoTorch's or ours, with few outcomes in float64."""
+    made_in = {type(model).forward.__module__, type(model).__call__.__module__}
+    if not isinstance(model, SingleTaskGP) or not made_in <= MADE_IN:
         return False
-    extra = model._outlier_noise
-    return model.is_exact and (extra is None or not extra.any())
+    if not model.training:
+        return False
+    X, Y = model.train_inputs[0], model.train_targets
+    is_double = X.dtype == Y.dtype == torch.float64
+    is_small = Y.dim() == 1 and len(Y) <= MOST_POINTS
+    return is_double and is_small and bool(Y.isfinite().all())
+
+
+def _is_exact(model: Any) -> bool:
+    """Whether its likelihood is that of all data, alike."""
+    extra = getattr(model, "_outlier_noise", None)
+    is_alike = extra is None or not bool(extra.any())
+    return is_alike and bool(getattr(model, "is_exact", True))
 
 
 def _profile(kernel: Kernel) -> Profile | None:
@@ -173,20 +184,44 @@ def _profile(kernel: Kernel) -> Profile | None:
     return MATERN.get(kernel.nu) if type(kernel) is MaternKernel else None
 
 
+def _parameters(kernel: Any, mean: Any, likelihood: Any) -> dict[str, Parameter] | None:
+    """The model's parameters, where they are what they say, without a transform."""
+    if type(mean) is not ConstantMean or type(likelihood) is not GaussianLikelihood:
+        return None
+    noise = likelihood.noise_covar
+    if type(noise) is not HomoskedasticNoise:
+        return None
+    constraints = [kernel.raw_lengthscale_constraint, noise.raw_noise_constraint]
+    if any(each.enforced for each in constraints):
+        return None
+    if hasattr(mean, "raw_constant_constraint"):
+        return None
+    parameters = {
+        "lengthscale": kernel.raw_lengthscale,
+        "noise": noise.raw_noise,
+        "constant": mean.raw_constant,
+    }
+    is_one = parameters["noise"].numel() == parameters["constant"].numel() == 1
+    are_apart = len({id(p) for p in parameters.values()}) == len(parameters)
+    return parameters if is_one and are_apart else None
+
+
 def _log_normal_priors(
-    mll: MarginalLogLikelihood,
-    modules: dict[str, Any],
-    parameters: dict[str, Parameter],
+    model: Any, modules: dict[str, Any], parameters: dict[str, Parameter]
 ) -> dict[str, list[LogNormalPrior]] | None:
     """Those of an objective; None where there are others, or added losses."""
-    if any(True for _ in mll.model.added_loss_terms()):
+    if any(True for _ in model.added_loss_terms()):
         return None
     found = dict[str, list[LogNormalPrior]]()
-    for _, module, prior, closure, _ in mll.model.named_priors():
+    for _, module, prior, closure, _ in model.named_priors():
         name = next((n for n, each in modules.items() if module is each), None)
         if name is None or type(prior) is not LogNormalPrior:
             return None
-        if closure(module) is not parameters[name]:
+        parameter = parameters[name]
+        is_of_it = (
+            closure(module) is parameter and prior.transform(parameter) is parameter
+        )
+        if not is_of_it or prior.loc.numel() not in (1, parameter.numel()):
             return None
         found.setdefault(name, []).append(prior)
     return found

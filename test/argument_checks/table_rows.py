@@ -127,7 +127,7 @@ ROWS: list[Row] = [
         for row in arguments(plot, effects=[None, {}, {"a": 3}, {"a": ([1.0], [])}])
     ],
     *anything(
-        partial(plotting.plot_predicted, mean=[1.0], sd=[1.0]),
+        partial(plotting.plot_predicted, mean=[1.0], ends=[[0.5], [1.5]]),
         says="measured",
         measured=["x", [NAN, 1.0], None],
     ),

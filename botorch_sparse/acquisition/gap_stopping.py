@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from botorch.acquisition import UpperConfidenceBound
+from botorch.acquisition import AcquisitionFunction, UpperConfidenceBound
 from botorch.acquisition.objective import PosteriorTransform
 from botorch.exceptions import InputDataError
 from botorch.models.model import Model
@@ -97,29 +97,6 @@ def model_confidence_gap(
         optimizer_options: For `optimize_acqf`: constraints, `num_restarts` (20),
             `raw_samples` (512), `options` with a `seed`, ...
     """
-    upper, lower = largest_bounds(
-        model,
-        beta,
-        choices=choices,
-        bounds=bounds,
-        posterior_transform=posterior_transform,
-        maximize=maximize,
-        optimizer_options=optimizer_options,
-    )
-    return upper - lower
-
-
-def largest_bounds(
-    model: Model,
-    beta: float,
-    *,
-    choices: Tensor | None = None,
-    bounds: Tensor | None = None,
-    posterior_transform: PosteriorTransform | None = None,
-    maximize: bool = True,
-    optimizer_options: dict[str, Any] | None = None,
-) -> tuple[float, float]:
-    """The largest upper and the largest lower bound; see `model_confidence_gap`."""
     if (choices is None) == (bounds is None):
         raise InputDataError("Give either choices or bounds.")
     check_kind("model", model, Model, "a fitted model, such as a SingleTaskGP")
@@ -130,19 +107,33 @@ def largest_bounds(
         raise InputDataError(
             f"Got choices={short_repr(choices)}; need an `A x d` tensor."
         )
-    best = []
-    for kind in (UpperConfidenceBound, LowerConfidenceBound):
-        acqf = kind(model, beta, posterior_transform, maximize)
-        if choices is not None:
-            _, value = optimize_acqf_discrete(acqf, q=1, choices=choices)
-        else:
-            options: dict[str, Any] = {"num_restarts": 20, "raw_samples": 512}
-            options |= optimizer_options or {}
-            with manual_seed((options.get("options") or {}).get("seed")):
-                _, value = optimize_acqf(acqf, bounds=bounds, q=1, **options)
-        best.append(value.reshape(()))
-    upper, lower = torch.stack(best).tolist()
-    return upper, lower
+    upper, lower = (
+        largest_value(
+            kind(model, beta, posterior_transform, maximize),
+            choices,
+            bounds,
+            optimizer_options,
+        )
+        for kind in (UpperConfidenceBound, LowerConfidenceBound)
+    )
+    return upper - lower
+
+
+def largest_value(
+    acqf: AcquisitionFunction,
+    choices: Tensor | None,
+    bounds: Tensor | None,
+    optimizer_options: dict[str, Any] | None,
+) -> float:
+    """The largest value of one point; the domain as in `model_confidence_gap`."""
+    if choices is not None:
+        _, value = optimize_acqf_discrete(acqf, q=1, choices=choices)
+    else:
+        options: dict[str, Any] = {"num_restarts": 20, "raw_samples": 512}
+        options |= optimizer_options or {}
+        with manual_seed((options.get("options") or {}).get("seed")):
+            _, value = optimize_acqf(acqf, bounds=bounds, q=1, **options)
+    return float(value)
 
 
 class LowerConfidenceBound(UpperConfidenceBound):

@@ -121,15 +121,15 @@ def plot_predicted(
         InputDataError: If there are not as many of each.
     """
     need = "need a number for each measured value."
-    y, m, s = (
+    y, m, ranges = (
         as_numbers(key, value, need).double()
         for key, value in {"measured": measured, "mean": mean, "ends": ends}.items()
     )
     y, m = y.reshape(-1), m.reshape(-1)
-    if not len(y) == len(m) or s.shape != (2, len(y)):
+    if not len(y) == len(m) or ranges.shape != (2, len(y)):
         raise InputDataError(
             f"Got {len(y)} measured values, {len(m)} means and ends of ranges of shape "
-            f"{tuple(s.shape)}; {need}"
+            f"{tuple(ranges.shape)}; {need}"
         )
     ax, many = new_axes(ax), len(y) > MANY_POINTS
     both = torch.cat([y, m])
@@ -139,7 +139,7 @@ def plot_predicted(
     ax.errorbar(
         y,
         m,
-        (s - m).abs(),
+        (ranges - m).abs(),
         ecolor="#9cc4de",
         elinewidth=0.8,
         label="prediction, 95% range",

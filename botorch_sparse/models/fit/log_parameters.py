@@ -7,7 +7,7 @@ takes a fraction of the evaluations (`test/models/test_fit_log_parameters.py`).
 
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -20,10 +20,9 @@ from botorch.optim.utils import get_parameters_and_bounds
 from gpytorch.mlls import MarginalLogLikelihood
 from torch import Tensor
 
-from botorch_sparse.models.fit.plain_likelihood import plain_closure
+from botorch_sparse.models.fit.plain_likelihood import Closure, plain_closure
 
 Bound = tuple[float | Tensor | None, float | Tensor | None]
-Closure = Callable[[], tuple[Tensor, Sequence[Tensor | None]]]
 ENDED = (OptimizationStatus.SUCCESS, OptimizationStatus.STOPPED)
 # Values of a line search that are closer, for values of one, differ by rounding alone.
 ROUNDING, NUM_LAST = 1e-6, 5

@@ -45,7 +45,7 @@ MADE_IN = {
     "botorch_sparse.models.sparse_gp",
 }
 # The negated objective, and its gradient in some parameters.
-Closure = Callable[[], tuple[Tensor, Sequence[Tensor]]]
+Closure = Callable[[], tuple[Tensor, Sequence[Tensor | None]]]
 
 
 def plain_closure(

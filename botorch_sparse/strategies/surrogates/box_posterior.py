@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Self, cast
 
 import torch
+from botorch.acquisition import UpperConfidenceBound
 from botorch.exceptions.warnings import (
     BadInitialCandidatesWarning,
     OptimizationWarning,
@@ -20,7 +21,10 @@ from torch.nn.functional import huber_loss
 from typing_extensions import override
 
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
-from botorch_sparse.acquisition.gap_stopping import largest_bounds
+from botorch_sparse.acquisition.gap_stopping import (
+    LowerConfidenceBound,
+    largest_value,
+)
 from botorch_sparse.batching.acquisition_batch import BoxBatch
 from botorch_sparse.batching.rules import (
     MAX_BOX_BATCH,
@@ -141,11 +145,12 @@ class BoxPosterior(DomainPosterior):
     def confidence_gap(self, multiplier: float, offset: float) -> float:
         options = self._options(0)
         options |= thorough(options)
-        upper, lower = largest_bounds(
-            self._learned_model,
-            multiplier**2,
-            bounds=options.pop("bounds"),
-            optimizer_options=options,
+        bounds = options.pop("bounds")
+        upper, lower = (
+            largest_value(
+                kind(self._learned_model, multiplier**2), None, bounds, options
+            )
+            for kind in (UpperConfidenceBound, LowerConfidenceBound)
         )
         return self._units.gap(upper + offset, lower - offset)
 

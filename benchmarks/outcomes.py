@@ -41,7 +41,7 @@ from benchmarks.store import Store, run_or_report
 from botorch_sparse.inducing import PosteriorVarianceSampler
 from botorch_sparse.strategies import ThompsonSampling
 from botorch_sparse.strategies.model_strategy import surrogate_of
-from botorch_sparse.strategies.surrogates.prior_fitting import few_data_kernel
+from botorch_sparse.strategies.surrogates.inferred_kernels import few_data_kernel
 
 AT = (50, 100, 200, 500, 1000, 2000)
 COMPARED_AT = (100, 200)  # and at the end

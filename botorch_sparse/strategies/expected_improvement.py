@@ -91,8 +91,8 @@ from botorch_sparse.strategies.model_strategy import (
     OneOrEach,
     surrogate_of,
 )
+from botorch_sparse.strategies.surrogates.inferred_kernels import few_data_kernel
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
-from botorch_sparse.strategies.surrogates.prior_fitting import few_data_kernel
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 from botorch_sparse.strategies.surrogates.table_posterior import TablePosterior
 

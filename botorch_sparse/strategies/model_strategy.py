@@ -355,7 +355,9 @@ class ModelStrategy(Strategy, Generic[S]):
             for i, part in enumerate(self.surrogate.parts)
             if i in self.record.outcomes.objectives
         ]
-        means = [source.related_means(inputs).sum(-1) for source, inputs in sources]
+        means = [
+            source.inputs.related_means(inputs).sum(-1) for source, inputs in sources
+        ]
         return torch.stack(means).sum(0)
 
     def _largest_batch(self) -> int:

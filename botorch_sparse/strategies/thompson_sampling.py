@@ -17,8 +17,8 @@ from botorch_sparse.strategies.model_strategy import (
     settings_of,
     surrogate_of,
 )
+from botorch_sparse.strategies.surrogates.inferred_kernels import few_data_kernel
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
-from botorch_sparse.strategies.surrogates.prior_fitting import few_data_kernel
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 
 DEFAULT_BATCH_SIZE = 20

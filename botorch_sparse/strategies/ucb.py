@@ -225,7 +225,7 @@ class UCBStrategy(ModelStrategy[Any]):
         """The radius in this many features, if the kernel can do what it asks for."""
         require_radius(radius)
         sources = [part.source for part in self.surrogate.parts]
-        here = radius.in_dimension(sources[0].bounds.shape[-1])
+        here = radius.in_dimension(sources[0].inputs.bounds.shape[-1])
         later = RadiusStatistics(lam=lam, num_evaluations=2**60)
         for kernel in (source.settings.covar_module for source in sources):
             if kernel is not None and here.lengthscale_factor(later) < 1.0:

@@ -158,7 +158,7 @@ def inverse_squares(strategy: Learner, outcome: int) -> Matrix:
     view = strategy.surrogate.parts[outcome].view
     parts = view.prior.covar_module.modules()
     inverse = np.zeros(strategy.candidates.shape[-1])
-    is_used, columns = np.ones(len(inverse), dtype=bool), view.source.columns
+    is_used, columns = np.ones(len(inverse), dtype=bool), view.source.inputs.columns
     if columns is not None:
         is_used[:] = False
         is_used[columns.numpy()] = True

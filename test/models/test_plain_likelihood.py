@@ -238,10 +238,11 @@ def test_outliers_and_learned_transforms_go_by_their_modules() -> None:
     assert plain_closure(warped, trained(warped)) is None
 
 
+@pytest.mark.parametrize("options", [{}, {"optimizer": fit_gpytorch_mll_in_logarithms}])
 def test_a_fit_takes_it_and_ends_where_modules_end(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
-    ours, theirs = made(SparseSingleTaskGP), made(SparseSingleTaskGP)
+    ours, theirs = made(SparseSingleTaskGP), made(SingleTaskGP)
     calls, before = list[int](), plain_likelihood.PlainLikelihood.loss_and_gradient
 
     def counted(self: Any) -> Any:
@@ -249,10 +250,10 @@ def test_a_fit_takes_it_and_ends_where_modules_end(
         return before(self)
 
     monkeypatch.setattr(plain_likelihood.PlainLikelihood, "loss_and_gradient", counted)
-    fit_gpytorch_mll(ours, optimizer=fit_gpytorch_mll_in_logarithms)
+    fit_gpytorch_mll(ours, **options)
     monkeypatch.setattr(log_parameters, "plain_closure", lambda *_: None)
     num = len(calls)
-    fit_gpytorch_mll(theirs, optimizer=fit_gpytorch_mll_in_logarithms)
+    fit_gpytorch_mll(theirs, **options)
     assert len(calls) == num > 5
     losses = [
         float(get_loss_closure_with_grads(mll.train(), trained(mll))()[0].detach())

@@ -27,7 +27,7 @@ from botorch_sparse.strategies import (
     ExpectedImprovement,
     ThompsonSampling,
 )
-from botorch_sparse.strategies.surrogates.prior_fitting import (
+from botorch_sparse.strategies.surrogates.inferred_kernels import (
     few_data_kernel,
     fingerprint_kernel,
     matern_kernel,

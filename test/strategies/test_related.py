@@ -97,7 +97,7 @@ def test_the_posterior_is_that_of_the_autoregressive_model() -> None:
     source, prior = strategy.surrogate.source, strategy.surrogate.view.prior
     low, high = X.aminmax(dim=0)
     scaled, old = (((Z - low) / (high - low)).numpy() for Z in (X, OLD))
-    (known,) = source.campaigns
+    (known,) = source.inputs.campaigns
     standard = ((values - values.mean()) / values.std()).numpy()
     ell = known.covar_module.lengthscale.detach().numpy()
     noise, constant = float(known.likelihood.noise), float(known.mean_module.constant)
@@ -154,7 +154,9 @@ def test_every_other_first_point_is_promising(size: int) -> None:
     """Asked for together, or one by one."""
     values = objective(OLD)
     strategy = ThompsonSampling(X, related=[(OLD, values)], num_initial=8, seed=0)
-    mean = strategy.surrogate.source.related_means(strategy.surrogate.view.pool.X)
+    mean = strategy.surrogate.source.inputs.related_means(
+        strategy.surrogate.view.pool.X
+    )
     best = mean.squeeze(-1).topk(len(X) // initial_design.PROMISING).indices.tolist()
     rows = list[int]()
     while len(rows) < 8:
@@ -191,7 +193,7 @@ def test_each_outcome_has_its_own() -> None:
     strategy = ExpectedImprovement(
         X, outcomes=outcomes, related=[(OLD, measured), (OLD, only)], seed=0
     )
-    num = [len(part.source.campaigns) for part in strategy.surrogate.parts]
+    num = [len(part.source.inputs.campaigns) for part in strategy.surrogate.parts]
     assert num == [1, 2]
     batch = strategy.ask(4)
     objectives = objective(batch.X)
@@ -246,7 +248,7 @@ def test_what_shares_nothing_does_little_harm() -> None:
 @pytest.mark.parametrize("factor", [1e-200, 1.0, 7e149])
 def test_of_any_size_and_copied(factor: float) -> None:
     strategy = GPUCB(X, related=[(OLD, factor * objective(OLD))], seed=0)
-    (model,) = strategy.surrogate.source.campaigns
+    (model,) = strategy.surrogate.source.inputs.campaigns
     mean = campaign_mean(model, strategy.surrogate.source.inputs(X)[:, :3])
     assert np.corrcoef(mean.numpy(), objective(X).numpy())[0, 1] > 0.99
     for other in (pickle.loads(pickle.dumps(strategy)), copy.deepcopy(strategy)):
@@ -270,7 +272,7 @@ def test_wrong_values_of_a_campaign_count_less_where_it_is_robust(
             strategy = ThompsonSampling(X, related=[(OLD, values)], robust=robust)
         told = [str(each.message).startswith(start) for each in caught]
         assert told == [True] * bool(robust and num_bad)
-        (model,) = strategy.surrogate.source.campaigns
+        (model,) = strategy.surrogate.source.inputs.campaigns
         mean = campaign_mean(model, strategy.surrogate.source.inputs(X)[:, :3])
         found.append(np.corrcoef(mean.numpy(), objective(X).numpy())[0, 1])
     assert found[0] > 0.99
@@ -313,13 +315,13 @@ def test_tables_of_categories_are_read_by_name() -> None:
     strategy = ThompsonSampling(
         CandidateTable.of(frame), related=[(old, value.to_numpy())], seed=0
     )
-    (model,) = strategy.surrogate.source.campaigns
+    (model,) = strategy.surrogate.source.inputs.campaigns
     inputs = strategy.surrogate.source.inputs(strategy.candidates[:])
     mean = campaign_mean(model, inputs[:, :-1]).numpy()
     assert np.corrcoef(mean, value.to_numpy())[0, 1] > 0.99
     shuffled = value.sample(frac=1.0, random_state=0)  # paired by its index
     again = ThompsonSampling(CandidateTable.of(frame), related=[(old, shuffled)])
-    (model,) = again.surrogate.source.campaigns
+    (model,) = again.surrogate.source.inputs.campaigns
     assert np.allclose(campaign_mean(model, inputs[:, :-1]).numpy(), mean)
 
 
@@ -402,7 +404,7 @@ def test_the_model_of_a_box_is_the_autoregressive_one() -> None:
     source, prior = strategy.surrogate.source, strategy.surrogate.view.prior
     first, *others = prior.covar_module.kernels
     ell, s = first.base_kernel.lengthscale.squeeze(0), first.outputscale
-    mu = [model.nystrom_posterior().mean for model in source.campaigns]
+    mu = [model.nystrom_posterior().mean for model in source.inputs.campaigns]
 
     def k(A: Tensor, B: Tensor) -> Tensor:
         squares = ((A / ell).unsqueeze(-2) - (B / ell).unsqueeze(-3)).square().sum(-1)

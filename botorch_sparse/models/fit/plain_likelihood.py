@@ -11,9 +11,9 @@ one size. With errors :math:`e = y - c 1`, :math:`\alpha = K^{-1} e`,
     \frac{\partial \log N}{\partial \sigma^2} = \mathrm{tr}\, G, \qquad
     \frac{\partial \log N}{\partial c} = 1^\top \alpha .
 
-Fits in logarithms take it, such as those of strategies. Through GPyTorch's modules an
-evaluation takes some milliseconds more, which up to some hundred points is most of a
-fit (`benchmarks.fit_objective`).
+Fits of few points take it. Through GPyTorch's modules an evaluation takes some
+milliseconds more, which up to some hundred points is most of a fit
+(`benchmarks.fit_objective`).
 """
 
 from collections.abc import Callable, Sequence

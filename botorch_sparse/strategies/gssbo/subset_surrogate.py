@@ -21,12 +21,9 @@ from botorch_sparse.models.subset.row_selection import SelectionOptions
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.data.domain import BoxDomain, Domain, draw_seed
 from botorch_sparse.strategies.data.run_record import RunRecord
+from botorch_sparse.strategies.surrogates.inferred_kernels import matern_kernel
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
-from botorch_sparse.strategies.surrogates.prior_fitting import (
-    PriorSource,
-    fit_or_keep,
-    matern_kernel,
-)
+from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource, fit_or_keep
 from botorch_sparse.strategies.surrogates.table_posterior import no_data
 
 MakeAcquisition: TypeAlias = Callable[

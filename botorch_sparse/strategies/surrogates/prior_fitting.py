@@ -2,14 +2,14 @@
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from botorch.exceptions import InputDataError, ModelFittingError
+from botorch.exceptions import ModelFittingError
 from botorch.exceptions.warnings import BotorchWarning, InputDataWarning
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
@@ -17,42 +17,42 @@ from botorch.models.transforms.input import ChainedInputTransform
 from botorch.models.transforms.outcome import ChainedOutcomeTransform
 from botorch.models.utils.gpytorch_modules import (
     MIN_INFERRED_NOISE_LEVEL,
-    get_covar_module_with_dim_scaled_prior,
-    get_gaussian_likelihood_with_lognormal_prior,
 )
 from botorch.utils.sampling import manual_seed
 from gpytorch.constraints import GreaterThan
-from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
+from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import LogNormalPrior, NormalPrior
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 from torch.nn.functional import pad
 
 from botorch_sparse.argument_checks import short_list
 from botorch_sparse.kernels import (
-    TanimotoKernel,
     dense_covariance,
     shrink_lengthscales,
 )
 from botorch_sparse.kernels.related_kernel import RelatedKernel
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.pools.compact_rows import CompactRows, Rows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import (
     condition_with_constant_mean,
     constant_mean,
 )
-from botorch_sparse.strategies.data.discrete import DiscreteFeatures
 from botorch_sparse.strategies.data.domain import Domain, draw_seed
 from botorch_sparse.strategies.data.run_record import (
     Evaluations,
     FoldedEvaluations,
     evaluations_at,
 )
+from botorch_sparse.strategies.surrogates.inferred_kernels import (
+    fingerprint_kernel,
+    inferred_likelihood,
+    matern_kernel,
+)
 from botorch_sparse.strategies.surrogates.log_warp import LogWarp, LogWarpTransform
+from botorch_sparse.strategies.surrogates.model_inputs import ModelInputs
 from botorch_sparse.strategies.surrogates.prior import (
     Hyperparameters,
     PosteriorSettings,
@@ -62,7 +62,6 @@ from botorch_sparse.strategies.surrogates.prior import (
 from botorch_sparse.strategies.surrogates.related import (
     RelatedData,
     RelatedMeans,
-    with_means,
 )
 from botorch_sparse.strategies.surrogates.robust_evaluations import (
     lie_apart,
@@ -71,10 +70,6 @@ from botorch_sparse.strategies.surrogates.robust_evaluations import (
 
 # Hyperparameters are fitted by the exact likelihood of at most so many points.
 FIT_SIZE = 300
-# Points, or rows of bits and counts.
-RowsT = TypeVar("RowsT", Tensor, CompactRows, Rows)
-# Prior spread of log-lengthscales where data are few; the least lengthscale, BoTorch's.
-FEW_DATA_SIGMA, LEAST_LENGTHSCALE = 1.2, 0.025
 # Iterations of a fit on the other scale, from the one on the present scale.
 OTHER_STEPS = 10
 # By how much the log likelihood has to be larger on a logarithmic scale. Of a Bayes
@@ -93,11 +88,10 @@ class PriorSource:
     """Makes a prior, and makes it anew when a fit is due.
 
     With a kernel the data are taken as they are. The prior mean is the one that was
-    given, or a constant by generalized least squares. Without a kernel the inputs are
-    the features that vary, scaled to [0, 1] by the domain's ranges, and categories of a
-    box one-hot after them. Feedback, or what a logarithmic scale makes of it, is in
-    units of its standard deviation at the last fit. Kernel, noise and constant mean are
-    the ones of `SparseSingleTaskGP`.
+    given, or a constant by generalized least squares. Without a kernel `ModelInputs`
+    says what it takes of points. Feedback, or what a logarithmic scale makes of it, is
+    in units of its standard deviation at the last fit. Kernel, noise and constant mean
+    are the ones of `SparseSingleTaskGP`.
 
     Models are always built from the same parts in the same way, so that a run that was
     saved and loaded rounds alike.
@@ -115,15 +109,9 @@ class PriorSource:
             feedback.
 
     Attributes:
-        columns: Which features are used; None for all.
-        discrete: Features of a box that take some values only.
-        blocks: Columns of bits or counts, for each Tanimoto kernel that is inferred.
-        bounds: `2 x d`, their ranges, float64.
+        inputs: What a model takes of points.
         min_noise: The least noise variance of a fit.
         has_noise_prior: Whether an inferred noise has BoTorch's prior.
-        axes: `d x d`, inputs are coordinates along its columns; None for features.
-        campaigns: Models of earlier campaigns, whose means are inputs after the
-            features.
     """
 
     def __init__(
@@ -138,35 +126,19 @@ class PriorSource:
         self.ranks = domain.ranks
         self.inferred_kernel = inferred_kernel
         self.has_noise_prior = True
-        self.axes: Tensor | None = None
-        self.discrete = domain.discrete if self.is_inferred else DiscreteFeatures()
-        low, high = self.discrete.encoded_ranges(domain.ranges).clone()
-        self.columns: Tensor | None = None
-        self.blocks = blocks = domain.fingerprints if self.is_inferred else ()
         if self.is_inferred:
-            for block in blocks:  # counts are not scaled
-                low[block], high[block] = 0.0, 1.0
-            self.columns = _varying(low, high, domain.feature_names)
-            low, high = low[self.columns], high[self.columns]
-            if sum(block.stop - block.start for block in blocks) == domain.dim:
-                self.columns = None  # all of them, as they are
-        if blocks:
-            self.inferred_kernel = partial(fingerprint_kernel, self._places(blocks))
-        self.bounds, self._span = torch.stack([low, high]), high - low
-        is_unit = (self.bounds[0] == 0).all() & (self._span == 1).all()
-        self._is_unit = bool(is_unit)  # such as counts: features are inputs
+            self.inputs = ModelInputs.scaled(domain)
+        else:
+            self.inputs = ModelInputs(domain.ranges.clone())
+        if blocks := self.inputs.blocks:
+            self.inferred_kernel = partial(
+                fingerprint_kernel, self.inputs.places(blocks)
+            )
         self.min_noise = self._least_noise(least_noise)
-        self.campaigns = tuple[SparseSingleTaskGP, ...]()
         if settings.related:
-            self.campaigns = tuple([self._campaign(data) for data in settings.related])
-            self.inferred_kernel = partial(RelatedKernel, len(self.campaigns))
-
-    def _places(self, blocks: Sequence[slice]) -> list[Tensor]:
-        """Where columns of fingerprints are among those in use."""
-        every = [torch.arange(block.start, block.stop) for block in blocks]
-        if self.columns is None:
-            return every
-        return [torch.searchsorted(self.columns, columns) for columns in every]
+            campaigns = tuple([self._campaign(data) for data in settings.related])
+            self.inputs = replace(self.inputs, campaigns=campaigns)
+            self.inferred_kernel = partial(RelatedKernel, len(campaigns))
 
     @torch.no_grad()
     def _least_noise(self, inferred: float) -> float:
@@ -176,7 +148,7 @@ class PriorSource:
             return inferred
         if self.settings.refit is None:
             return MIN_NOISE
-        variance = kernel(self.bounds, diag=True).max()
+        variance = kernel(self.inputs.bounds, diag=True).max()
         return min(MIN_INFERRED_NOISE_LEVEL * float(variance), lam / 2)
 
     def within(self, reach: float) -> "PriorSource":
@@ -196,37 +168,13 @@ class PriorSource:
         The columns of `axes` are in sides of the box. The kernel is inferred.
         """
         other = copy(self)
-        other.axes = axes
+        other.inputs = replace(self.inputs, axes=axes)
         return other
 
     @property
     def is_inferred(self) -> bool:
         """Whether the kernel was left out."""
         return self.settings.covar_module is None
-
-    def features(self, X: RowsT) -> RowsT:
-        """The features in use of `... x n x d` points, float64; compact ones stay."""
-        if isinstance(X, CompactRows):
-            return X
-        X = self.discrete.encoded(X)
-        return (X if self.columns is None else X[..., self.columns]).double()
-
-    @property
-    def span(self) -> Tensor:
-        """Sides of the domain in units of the inputs."""
-        return torch.ones_like(self._span) if self.is_inferred else self._span
-
-    def inputs(self, X: RowsT) -> RowsT:
-        """Points as the kernel takes them, float64; compact ones stay."""
-        X = self.features(X)
-        if isinstance(X, CompactRows) or not self.is_inferred:
-            return X
-        Z = X if self._is_unit else (X - self.bounds[0]) / self._span
-        if self.axes is not None:
-            Z = Z @ torch.linalg.inv(self.axes).mT
-        if not self.campaigns:
-            return Z
-        return with_means(self.campaigns, Z)
 
     def _campaign(self, data: RelatedData) -> SparseSingleTaskGP:
         """A model of the standardized values of an earlier campaign, fitted to it.
@@ -253,34 +201,6 @@ class PriorSource:
         announce_related(is_apart | (model.outlier_noise > 0))
         return model.eval().requires_grad_(False)
 
-    def related_means(self, inputs: Tensor) -> Tensor:
-        """What each earlier campaign says of `n` inputs, `n x t`."""
-        return inputs[..., inputs.shape[-1] - len(self.campaigns) :]
-
-    def require_columns(self, domain: Domain) -> None:
-        """Refuse a table where left-out columns vary, or counts are negative."""
-        lowest = (float(domain.ranges[0, block].min()) for block in self.blocks)
-        least = min(lowest, default=0.0)
-        if least < 0:
-            raise InputDataError(
-                f"Got candidates as low as {least:.3g} in columns of bits or counts, "
-                "for which the Tanimoto kernel was inferred; need numbers from 0 on. "
-                "Or build a strategy on these candidates, and tell it the history."
-            )
-        if self.columns is None:
-            return
-        low, high = domain.ranges
-        varies = high > low
-        varies[self.columns] = False
-        if varies.any():
-            names = [domain.feature_names[i] for i in varies.nonzero().flatten()]
-            raise InputDataError(
-                f"Got candidates whose columns {short_list(names)} vary, which were "
-                "constant in the first table and are left out; need the kernel, or a "
-                "strategy that is built on a table where they vary. Tell it the "
-                "history."
-            )
-
     def config(self, domain: Domain) -> dict[str, Any]:
         """Plain values for a state to agree on.
 
@@ -290,10 +210,8 @@ class PriorSource:
             self.settings.covar_module, self.inputs(domain.example_rows())
         )
         config = {"kernel": kernel, **self.settings.config()}
-        if self.columns is not None:
-            own = self.discrete.encoded_ranges(domain.ranges)[:, self.columns]
-            if not torch.equal(own, self.bounds):
-                config["scaled_by"] = self.bounds.tolist()
+        if not self.inputs.is_scaled_by(domain):
+            config["scaled_by"] = self.inputs.bounds.tolist()
         return config
 
     def initial(self) -> Prior:
@@ -464,7 +382,8 @@ class PriorSource:
         lengthscale_factor: float,
     ) -> Prior:
         """The prior of a model of one made-up observation."""
-        X = pad(torch.zeros_like(self.bounds[:1]), (0, len(self.campaigns)))
+        low, num_campaigns = self.inputs.bounds[:1], len(self.inputs.campaigns)
+        X = pad(torch.zeros_like(low), (0, num_campaigns))
         model = self._model(X, X.new_zeros(1, 1), X).eval()
         _adapt(model, hyperparameters, lengthscale_factor)
         return Prior(
@@ -508,7 +427,7 @@ class PriorSource:
         itself; else inputs, and it is a model of values on the scale of `warp`.
         """
         points = record.points(record.point[evaluations])
-        X = self.features(points) if of_points else self.inputs(points)
+        X = self.inputs.features(points) if of_points else self.inputs(points)
         Y = record.values[evaluations].to(X.device)
         Y = Y if warp is None else warp(Y)
         model = self._model(X, Y.unsqueeze(-1), inducing_points, of_points=of_points)
@@ -535,7 +454,7 @@ class PriorSource:
     ) -> dict[str, Any]:
         """Parts of a model of `n x d` inputs and `n x 1` outcomes, but for these."""
         kernel, lam, dim = self.settings.covar_module, self.settings.lam, X.shape[-1]
-        dim += len(self.campaigns) * of_points
+        dim += len(self.inputs.campaigns) * of_points
         if kernel is None or lam is None:
             has_prior = self.has_noise_prior
             likelihood = inferred_likelihood(self.min_noise, has_prior=has_prior).to(X)
@@ -543,11 +462,12 @@ class PriorSource:
             if self.inferred_kernel is not None:
                 inferred["covar_module"] = self.inferred_kernel(dim).to(X)
             if of_points:
-                d, bounds = self.bounds.shape[-1], self.bounds
+                bounds = self.inputs.bounds
+                d = bounds.shape[-1]
                 scaled = Normalize(d, bounds=bounds, learn_bounds=False)
                 inferred["input_transform"] = scaled
-                if self.campaigns:
-                    means = RelatedMeans(self.campaigns)
+                if campaigns := self.inputs.campaigns:
+                    means = RelatedMeans(campaigns)
                     both = ChainedInputTransform(scaled=scaled, means=means)
                     inferred["input_transform"] = both
             return inferred | {"outcome_transform": standardize(Y)}
@@ -611,89 +531,6 @@ def is_spread(values: Tensor) -> bool:
 def least_deviation(values: Tensor) -> float:
     """The least standard deviation that is more than rounding."""
     return max(LEAST_SPREAD * float(values.abs().max()), SMALLEST_SPREAD)
-
-
-def inferred_likelihood(
-    least_noise: float, *, has_prior: bool = True
-) -> GaussianLikelihood:
-    """BoTorch's likelihood, with a bound of the noise variance of its own.
-
-    Or one without a prior of the noise, from the same start.
-    """
-    likelihood = get_gaussian_likelihood_with_lognormal_prior()
-    start = float(likelihood.noise.detach())
-    bound = GreaterThan(least_noise, transform=None, initial_value=start)
-    if not has_prior:
-        return GaussianLikelihood(noise_constraint=bound)
-    likelihood.noise_covar.register_constraint("raw_noise", bound)
-    return likelihood
-
-
-def matern_kernel(dim: int, reach: float = 1.0) -> Kernel:
-    """The Matern-5/2 kernel with BoTorch's priors, for inputs in [0, 1]^d.
-
-    Or for inputs in a part of that, whose sides are `reach`: the same function of it.
-    """
-    if reach == 1.0:
-        return get_covar_module_with_dim_scaled_prior(dim, use_rbf_kernel=False)
-    return _matern(dim, math.sqrt(3.0), reach)
-
-
-def few_data_kernel(dim: int) -> Kernel:
-    r"""The Matern-5/2 kernel for few data, for inputs in [0, 1]^d.
-
-    The prior of a lengthscale is log-normal with BoTorch's mode,
-    :math:`e^{\sqrt 2 - 3} \sqrt d` [Hvarfner2024]_, and :math:`\sigma = 1.2` in place
-    of :math:`\sqrt 3`: by that long tail most features say nothing to some ten points.
-    It was chosen on other seeds than those that `benchmarks.laboratory` prints.
-    """
-    return _matern(dim, FEW_DATA_SIGMA)
-
-
-def _matern(dim: int, sigma: float, reach: float = 1.0) -> Kernel:
-    """By the mode of BoTorch's prior and its bound, both times `reach`."""
-    mode = reach * math.exp(math.sqrt(2.0) - 3.0) * math.sqrt(dim)
-    prior = LogNormalPrior(math.log(mode) + sigma**2, sigma)
-    least = GreaterThan(reach * LEAST_LENGTHSCALE, transform=None, initial_value=mode)
-    return MaternKernel(
-        2.5, ard_num_dims=dim, lengthscale_prior=prior, lengthscale_constraint=least
-    )
-
-
-def fingerprint_kernel(blocks: Sequence[Tensor], dim: int) -> Kernel:
-    """The kernel of molecules: their fingerprints' product, and one of other features.
-
-    Args:
-        blocks: Columns of each fingerprint.
-        dim: Number of all columns; the others are in [0, 1].
-    """
-    columns = torch.cat([*blocks])
-    is_other = torch.ones(dim, dtype=torch.bool).index_fill_(0, columns, False)
-    others = is_other.nonzero().squeeze(-1).tolist()
-    tanimoto = TanimotoKernel(
-        [len(block) for block in blocks],
-        active_dims=columns.tolist() if others else None,
-    )
-    if tanimoto.blocks is not None:
-        # Some ten results say little of which fingerprints matter.
-        prior = NormalPrior(1.0, 0.5)
-        tanimoto.register_prior("weight_prior", prior, _weight_of, _set_weight)
-    kernel: Kernel = tanimoto
-    if others:
-        kernel = tanimoto * get_covar_module_with_dim_scaled_prior(
-            len(others), use_rbf_kernel=False, active_dims=others
-        )
-    scaled = ScaleKernel(kernel, outputscale_prior=LogNormalPrior(0.0, 1.0))
-    scaled.outputscale = 1.0
-    return scaled
-
-
-def _weight_of(kernel: TanimotoKernel) -> Tensor:
-    return kernel.weight
-
-
-def _set_weight(kernel: TanimotoKernel, drawn: Tensor) -> None:
-    kernel.weight = drawn.clamp(0.0, 1.0)
 
 
 def standardize(Y: Tensor) -> Standardize:
@@ -767,28 +604,3 @@ def _constant(model: SparseSingleTaskGP, X: Tensor, Y: Tensor, S: Tensor) -> Mea
     noise = model.likelihood.noise.expand(len(X))
     prior = NystromPosterior.prior(model.covar_module, S)
     return condition_with_constant_mean(prior, X, Y, noise).mean_module
-
-
-def _varying(low: Tensor, high: Tensor, names: Sequence[str]) -> Tensor:
-    """The columns that vary; says which are left out."""
-    if (is_wide := (high - low).isinf()).any():
-        wide = [names[i] for i in is_wide.nonzero().flatten()]
-        raise InputDataError(
-            f"Got candidates whose columns {short_list(wide)} differ by more than "
-            "1.8e308, which float64 does not hold; need smaller ranges. Rescale them."
-        )
-    varies = high > low
-    if not varies.any():
-        raise InputDataError(
-            "Got candidates that are all the same, or a single one, and no kernel; "
-            "need at least two that differ in some column."
-        )
-    if not varies.all():
-        constant = (~varies).nonzero().squeeze(-1).tolist()
-        shown = short_list([names[i] for i in constant], show=str)
-        warnings.warn(
-            f"Columns {shown} of the candidates are constant and left out.",
-            InputDataWarning,
-            stacklevel=2,
-        )
-    return varies.nonzero().squeeze(-1)

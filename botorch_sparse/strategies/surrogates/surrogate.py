@@ -567,7 +567,7 @@ class Surrogate:
             record: The evaluations by their numbers there.
             num_learned: How many of them were learned.
         """
-        self.source.require_columns(domain)
+        self.source.inputs.require_columns(domain)
         inducing = [number[point] for point in self.inducing]
         state = self.state_dict() | {"inducing": list(dict.fromkeys(inducing))}
         there = replace(self, view=self.view.on(domain, self.max_memory))

@@ -187,7 +187,7 @@ class TablePosterior(DomainPosterior):
             weights = joint.preference.draw_weights(num_paths)
             spread = joint.preference.draw_spread(num_paths)
             levels = partial(_levels_of_known, joint, weights.to(X.device, X.dtype))
-        is_alike = not any(view.source.campaigns for view in known)
+        is_alike = not any(view.source.inputs.campaigns for view in known)
         return path_maximizers(
             X if is_alike else [view.pool.X for view in known],
             [view.pool.posterior for view in known],

@@ -62,17 +62,17 @@ class Frame:
             sides: `d` sides along the axes, as parts of the domain's; at most as long
                 as these in any feature.
         """
-        if source.axes is None:
+        if source.inputs.axes is None:
             return cls(domain, source, domain, center, sides)
         middle = source.inputs(center)
-        sides = torch.minimum(sides, 1 / source.axes.abs().amax(0))
+        sides = torch.minimum(sides, 1 / source.inputs.axes.abs().amax(0))
         box = Box(torch.stack([middle - sides / 2, middle + sides / 2]))
         return cls(domain, source, box, middle, torch.ones_like(sides))
 
     @property
     def is_turned(self) -> bool:
         """Whether its axes are not the features."""
-        return self.source.axes is not None
+        return self.source.inputs.axes is not None
 
     def coordinates(self, X: Tensor) -> Tensor:
         """`... x d` points of the domain in these coordinates."""
@@ -80,10 +80,10 @@ class Frame:
 
     def points(self, Z: Tensor) -> Tensor:
         """Points at `... x d` coordinates, or next to them in the domain."""
-        if self.source.axes is None:
+        if self.source.inputs.axes is None:
             return Z
         low, high = self.domain.bounds.double()
-        X = low + (high - low) * (Z @ self.source.axes.mT)
+        X = low + (high - low) * (Z @ self.source.inputs.axes.mT)
         return torch.minimum(torch.maximum(X, low), high)
 
 

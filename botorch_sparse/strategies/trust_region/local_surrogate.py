@@ -21,13 +21,10 @@ from botorch_sparse.strategies.data.run_record import (
     RunRecord,
     evaluations_at,
 )
+from botorch_sparse.strategies.surrogates.inferred_kernels import matern_kernel
 from botorch_sparse.strategies.surrogates.log_warp import LogWarp
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings, Prior
-from botorch_sparse.strategies.surrogates.prior_fitting import (
-    PriorSource,
-    is_spread,
-    matern_kernel,
-)
+from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource, is_spread
 from botorch_sparse.strategies.trust_region.axes import (
     SKEWED,
     Frame,
@@ -132,7 +129,7 @@ class LocalSurrogate:
     @property
     def axes(self) -> Tensor | None:
         """The axes of a turned region, see `axes_of`; None for features."""
-        return self.source.axes
+        return self.source.inputs.axes
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -201,7 +198,7 @@ class LocalSurrogate:
         return (
             self._is_simple
             and source.is_inferred
-            and not source.campaigns
+            and not source.inputs.campaigns
             and box.dim > 1
             and most <= MOST_POINTS
             and len(record) >= least
@@ -326,7 +323,7 @@ class LocalSurrogate:
         X = self.source.inputs(record.points(values.point))
         centers = self.source.inputs(self.centers(record, self.regions))
         lengths = [r.length for r in self.regions if r.center is not None]
-        sides = self.source.span.to(X).repeat(len(lengths), 1)
+        sides = self.source.inputs.span.to(X).repeat(len(lengths), 1)
         weights = self.side_weights()[self.domain.discrete.columns(self.domain.dim)]
         sides[:, self._ordered] *= X.new_tensor(lengths).unsqueeze(-1) * weights.to(X)
         return values.at(nearest(X, centers, sides).cpu())
@@ -347,7 +344,7 @@ class LocalSurrogate:
 
         One in categories.
         """
-        kernels, span = [p.covar_module for p in self.priors], self.source.span
+        kernels, span = [p.covar_module for p in self.priors], self.source.inputs.span
         weights = span.new_ones(self.domain.dim)
         ordered = self.domain.discrete.columns(self.domain.dim)
         weights[ordered] = side_weights(kernels, span, self._ordered)

@@ -170,23 +170,25 @@ def typical(runs: list[dict[str, Any]], at: int, digits: int) -> float:
 def verdict(store: Store, at: int, seeds: int) -> str:
     """On how many of the twelve functions ours is no worse than the best peer.
 
-    Functions are left out on which ours, or each of the peers, did not come so far.
+    By medians as tables show them, over the runs that came so far, whose numbers are
+    said. Functions are left out on which ours, or each of the peers, did not.
     """
-    is_worse = dict[str, bool]()
+    methods = ("trust-region", *PEERS)
+    is_worse, numbers = dict[str, bool](), dict[str, list[int]]()
     for name in TWELVE:
         problem = PROBLEMS[name]
-        ours, *theirs = (
-            typical(
-                runs_of(store, name, method, problem.total, seeds), at, problem.digits
-            )
-            for method in ("trust-region", *PEERS)
-        )
+        runs = [runs_of(store, name, each, problem.total, seeds) for each in methods]
+        ours, *theirs = (typical(each, at, problem.digits) for each in runs)
         if max(ours, min(theirs)) < math.inf:
             is_worse[name] = ours > min(theirs)
+            numbers[name] = [len(all_seen(each, "best", at)) for each in runs]
     worse = [name for name in is_worse if is_worse[name]]
     text = f"- at {at:,}: no worse on {len(is_worse) - len(worse)} of {len(is_worse)}"
     text += f"; WORSE on {', '.join(worse)}" if worse else ""
-    return text + time_beside(store, at, seeds)
+    text += time_beside(store, at, seeds)
+    counts = zip(methods, zip(*numbers.values(), strict=True), strict=False)
+    said = [f"{name} {min(each)} to {max(each)}" for name, each in counts]
+    return f"{text}; runs: {', '.join(said)}" if said else text
 
 
 def time_beside(store: Store, at: int, seeds: int, peer: str = "turbo-1") -> str:

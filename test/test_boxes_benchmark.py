@@ -10,6 +10,14 @@ from torch import Tensor
 
 from benchmarks import box_methods, boxes
 from benchmarks.box_methods import METHODS, Run
+from benchmarks.box_problems import (
+    BinaryAckley,
+    LowAutocorrelation,
+    Moved,
+    PestControl,
+    Rover,
+    zakharov,
+)
 from benchmarks.spherical_linear import SphericalLinearKernel, spherical_linear_gp
 
 F64 = torch.float64
@@ -108,3 +116,73 @@ def test_share_of_a_peers_time() -> None:
     assert "CPU time 0.12 to 0.25 of turbo-1's on 2" in found
     assert found.endswith("MORE than a fifth on ackley20 0.25")
     assert boxes.time_beside(store, 1000, 3) == ""  # type: ignore[arg-type]
+
+
+def test_medians_beside_the_best_peer() -> None:
+    """Medians of the runs that came so far, and how many these are."""
+    records = {
+        boxes.key_of(name, method, seed, 10_000): {
+            "at": [20, end],
+            "best": [9.0, value + seed],
+            "seconds": [1.0, 2.0],
+        }
+        for name, mine in (("levy20", 1.0), ("ackley20", 4.0))
+        for method, value, ends in (
+            ("trust-region", mine, (500, 500, 500)),
+            ("cma-es", 3.0, (500, 400, 400)),
+            ("tpe", 8.0, (500, 500, 400)),
+        )
+        for seed, end in enumerate(ends)
+    }
+    store = SimpleNamespace(records=records)
+    found = boxes.verdict(store, 500, 3)  # type: ignore[arg-type]
+    assert found.startswith("- at 500: no worse on 1 of 2; WORSE on ackley20")
+    assert "trust-region 3 to 3, cma-es 1 to 1, turbo-1 0 to 0, tpe 2 to 2" in found
+    assert boxes.verdict(store, 1000, 3).endswith("0 of 0")  # type: ignore[arg-type]
+
+
+def test_a_function_in_other_coordinates() -> None:
+    moved = Moved(zakharov, 5)
+    assert float(moved(moved.center[None])) == pytest.approx(0.0, abs=1e-20)
+    direction = torch.randn(5, generator=torch.Generator().manual_seed(0)).double()
+    step = moved.radius * moved.Q @ direction
+    expected = zakharov(step[None])
+    torch.testing.assert_close(moved((moved.center + direction)[None]), expected)
+    torch.testing.assert_close(moved.Q @ moved.Q.mT, torch.eye(5).double())
+
+
+def test_merit_factor_of_a_barker_sequence() -> None:
+    """Of the thirteen signs all autocorrelations are 0 or 1: 169 / (2 * 6)."""
+    labs = LowAutocorrelation()
+    labs.num = 13
+    barker = torch.tensor([[1, 1, 1, 1, 1, 0, 0, 1, 1, 0, 1, 0, 1]])
+    assert float(labs(barker)) == pytest.approx(-169 / 12)
+
+
+def test_prices_of_pesticides() -> None:
+    """Where no stage counts as infested: one for all stages, and one for a single."""
+    pests = PestControl()
+    infested = float(pests(torch.zeros(1, 25)))
+    assert 1.0 < infested <= 25.0
+    assert float(pests(torch.zeros(1, 25))) == infested
+    pests.tolerated = 2.0
+    plans = torch.zeros(3, 25)
+    plans[1], plans[2, 7] = 1.0, 2.0
+    expected = torch.tensor([0.0, 25 * 0.8, 0.8 * (1 - 0.3 / 25)]).double()
+    torch.testing.assert_close(pests(plans), expected, rtol=1e-6, atol=0.0)
+
+
+def test_minimum_with_bits() -> None:
+    ackley = BinaryAckley()
+    best = torch.cat([ackley.bits, ackley.middle])
+    assert float(ackley(best[None])) == pytest.approx(0.0, abs=1e-12)
+    best[0] = 1 - best[0]
+    assert float(ackley(best[None])) > 0.5
+
+
+def test_a_rover_that_stays_at_its_start() -> None:
+    """No way, so that it costs how far the goal is from there."""
+    rover = Rover()
+    stay = rover.start.repeat(30)[None]
+    assert float(rover(stay)) == pytest.approx(10 * 1.8 - 5)
+    torch.testing.assert_close(rover.basis.sum(-1), torch.ones(1000).double())

@@ -344,8 +344,8 @@ def _validate_magnitude(name: str, values: Tensor, ends: Range, remedy: str) -> 
 
 # Arguments of BoTorch's other models, and the models.
 OF_OTHER_MODELS = {
-    "task_feature": "MultiTaskGP",
-    "data_fidelities": "SingleTaskMultiFidelityGP",
+    "task_feature": "botorch_sparse.models.SparseMultiTaskGP",
+    "data_fidelities": "botorch.models.SingleTaskMultiFidelityGP",
 }
 
 
@@ -356,8 +356,8 @@ def validate_keywords(given: Collection[str], cls: type) -> None:
             raise TypeError(
                 f"Got an unexpected keyword argument {name!r}: a {cls.__name__} has "
                 "one task at one fidelity. Take "
-                f"botorch.models.{OF_OTHER_MODELS[name]}, or pass a kernel of that "
-                "column too as covar_module."
+                f"{OF_OTHER_MODELS[name]}, or pass a kernel of that column too as "
+                "covar_module."
             )
     check_keywords(given, (), cls)
 

@@ -4,7 +4,9 @@ import random
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from ax.adapter.cross_validation import cross_validate
 from ax.api.client import Client
 from ax_problems import (
@@ -102,6 +104,31 @@ def test_trials_saved_and_loaded_in_the_middle(
         assert len(cross_validate(adapter, folds=folds)) == before + after - 1
     best, predicted, _, _ = client.get_best_parameterization()
     assert set(best) == {p.name for p in parameters} and "f" in predicted
+
+
+def test_arms_of_a_table_saved_and_loaded_in_the_middle(
+    make_client, evaluate, tmp_path
+):
+    """The next arms of Thompson sampling are the same, and those after them."""
+    g = torch.Generator().manual_seed(0)
+    unit = torch.rand(200, 2, generator=g, dtype=torch.float64)
+    low, high = torch.tensor([*BOX.values()], dtype=torch.float64).mT
+    table = pd.DataFrame((low + (high - low) * unit).numpy(), columns=["x1", "x2"])
+    config = storage(tmp_path / "ax.db")
+    strategy = thompson_generation_strategy(4, candidates=table, seed=0)
+    client = make_client(strategy, storage_config=config)
+    evaluate(client, 8)
+    client.save_to_json_file(str(tmp_path / "ax.json"))
+    from_json = Client.load_from_json_file(str(tmp_path / "ax.json"))
+    from_sql = Client.load_from_database("test", storage_config=config)
+    experiment = from_sql._experiment
+    sql = from_sql._generation_strategy.gen(experiment, n=1, num_trials=2)
+    clients = (client, from_json)
+    ours, theirs = (evaluate(each, 6, max_trials=2) for each in clients)
+    assert ours == theirs
+    assert [run[0].arms[0].parameters for run in sql] == ours[:2]
+    held = {tuple(row) for row in table.itertuples(index=False)}
+    assert {(arm["x1"], arm["x2"]) for arm in ours} <= held
 
 
 def test_analyses_and_predictions(make_client, attach, evaluate, fast):

@@ -320,7 +320,7 @@ def tensors(result: Any) -> Iterable[Tensor]:
 
 def test_the_model_of_several_tasks():
     X = torch.rand(30, 2, dtype=torch.float64)
-    with pytest.raises(TypeError, match=r"'task_feature'.*models\.MultiTaskGP"):
+    with pytest.raises(TypeError, match=r"'task_feature'.*models\.SparseMultiTaskGP"):
         M(X, X[:, :1], task_feature=1)
 
 

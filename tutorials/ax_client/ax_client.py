@@ -18,6 +18,7 @@ import warnings
 logging.disable(logging.WARNING)  # Ax reports each trial
 warnings.filterwarnings("ignore")
 
+import pandas as pd
 import torch
 from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
@@ -28,6 +29,7 @@ from botorch_sparse.ax import (
     bbkb_generation_strategy,
     recommended_batch_size,
     sparse_generation_strategy,
+    thompson_generation_strategy,
     trust_region_generation_strategy,
 )
 
@@ -197,6 +199,44 @@ for _half in range(2):
     print(f"after {len(values)} trials: {values.max():.3f}; the maximum is 0")
 
 # %% [markdown]
+# ## A list of arms: Thompson sampling
+#
+# Often only some arms exist, such as the samples on a shelf. `candidates=` takes them,
+# as a data frame, parameterizations or a CSV file. `thompson_generation_strategy`
+# chooses a whole batch of them in one pass. Here are 2,000 arms, and five at a time. A
+# client that was saved and loaded goes on with the same ones.
+
+# %%
+rows = torch.rand(2000, 2, generator=torch.Generator().manual_seed(0))
+table = pd.DataFrame({"x1": (15 * rows[:, 0] - 5), "x2": 15 * rows[:, 1]})
+values = branin(torch.from_numpy(table.to_numpy()))
+client = Client(random_seed=0)
+client.configure_experiment(
+    name="shelf",
+    parameters=[
+        RangeParameterConfig(name="x1", parameter_type="float", bounds=(-5, 10)),
+        RangeParameterConfig(name="x2", parameter_type="float", bounds=(0, 15)),
+    ],
+)
+client.configure_optimization(objective="value")
+client.set_generation_strategy(
+    thompson_generation_strategy(num_initial=5, candidates=table, seed=0)
+)
+best = []
+for _ in range(2 if SMOKE_TEST else 8):
+    for index, arm in client.get_next_trials(max_trials=5).items():
+        value = branin(torch.tensor([arm["x1"], arm["x2"]])).item()
+        client.complete_trial(index, raw_data={"value": value})
+        best.append(value)
+print(f"best of {len(best)} arms: {max(best):.2f}; of all: {values.max().item():.2f}")
+
+with tempfile.TemporaryDirectory() as folder:
+    path = os.path.join(folder, "experiment.json")
+    client.save_to_json_file(path)
+    resumed = Client.load_from_json_file(path)
+proposals = [each.get_next_trials(max_trials=5) for each in (client, resumed)]
+print(f"the same next arms: {proposals[0] == proposals[1]}")
+
+# %% [markdown]
 # Multi-objective and constrained experiments need nothing else: the model is a drop-in
-# for the one that Ax uses. For a list of arms in place of a search space pass
-# `candidates=` (a data frame, parameterizations, or a CSV file).
+# for the one that Ax uses.

@@ -224,15 +224,36 @@ def test_paths_of_each_outcome_have_its_own_campaigns() -> None:
     assert bool((limited <= 0.05).all())
 
 
+def unrelated(seed: int) -> Tensor:
+    """Values of a random wave, at the points of the earlier campaign."""
+    g = torch.Generator().manual_seed(seed)
+    W = 6.0 * torch.randn(3, generator=g).double()
+    return (OLD @ W + 6.0 * torch.rand((), generator=g)).sin()
+
+
+def test_what_shares_nothing_counts_for_nothing() -> None:
+    """Of three campaigns the one remains that says something, of either sign."""
+    told = torch.arange(0, 300, 10)
+    related = [(OLD, unrelated(0)), (OLD, -objective(OLD)), (OLD, unrelated(1))]
+    strategy = ThompsonSampling(X, related=related, seed=0)
+    strategy.tell(X[told], objective(X[told]))
+    strategy.learn()
+    kernel = strategy.surrogate.view.prior.covar_module
+    assert isinstance(kernel, RelatedKernel)
+    factors = kernel.slope_deviations()
+    assert (factors[[0, 2]] == pytest.approx(1e-3)) and float(factors[1]) > 0.1
+    found = strategy.predict(X)
+    assert found is not None
+    torch.testing.assert_close(found[0], objective(X), rtol=0.0, atol=0.2)
+
+
 @pytest.mark.slow
 def test_what_shares_nothing_does_little_harm() -> None:
     """Errors at other rows are at most a fifth larger, over five campaigns."""
     told = torch.arange(0, 300, 10)
     errors = {True: 0.0, False: 0.0}
     for seed in range(5):
-        g = torch.Generator().manual_seed(seed)
-        W = 6.0 * torch.randn(3, generator=g).double()
-        other = (OLD @ W + 6.0 * torch.rand((), generator=g)).sin()
+        other = unrelated(seed)
         for is_related in errors:
             related = [(OLD, other)] if is_related else None
             strategy = ThompsonSampling(X, related=related, seed=0)

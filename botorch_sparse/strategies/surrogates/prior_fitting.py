@@ -75,6 +75,8 @@ OTHER_STEPS = 10
 # By how much the log likelihood has to be larger on a logarithmic scale. Of a Bayes
 # factor, [KassRaftery1995]_ call so much strong evidence.
 STRONG = 3.0
+# The scale of a campaign that shares nothing.
+UNRELATED = 1e-6
 # Evaluations before the first fit.
 FEWEST_FITTED = 3
 # The least noise variance that a given lambda may have, where it is not fitted.
@@ -265,15 +267,32 @@ class PriorSource:
         """The prior fitted to a history, from where it stands.
 
         It keeps its warp, whose scale values are on, and is fitted to `fitted_points`.
-        See `_fit_to` for how. Cost: O(min(n, 300)^3) for each step.
+        See `_fit_to` for how. A campaign without which these are likelier counts for
+        nothing until the next fit: its scale has a prior far from zero. Cost:
+        O(min(n, 300)^3) for each step.
         """
         few = fitted_points(record.folded() if values is None else values, seed)
         with manual_seed(seed), torch.enable_grad():
             model = self._fit_to(record, few, prior, max_steps)
         scale = float(model.outcome_transform.stdvs) if self.is_inferred else 1.0
-        factor = prior.lengthscale_factor
-        fitted = self._prior(hyperparameters_of(model), scale, len(record), factor)
-        return replace(fitted, warp=prior.warp)
+        fitted = replace(prior, center=0.0, scale=scale, last_fit=len(record))
+        fitted = self._with(fitted, hyperparameters_of(model))
+        if not self.inputs.campaigns:
+            return fitted
+        return self._without_unrelated(fitted, model, evaluations_at(record, few))
+
+    def _without_unrelated(
+        self, fitted: Prior, model: SparseSingleTaskGP, data: FoldedEvaluations
+    ) -> Prior:
+        """The same without each campaign whose absence makes its data likelier."""
+        for part in model.covar_module.kernels[1:]:
+            scale, part.outputscale = part.outputscale.detach(), UNRELATED
+            other = self._with(fitted, hyperparameters_of(model))
+            if log_density(self, other, data) > log_density(self, fitted, data):
+                fitted = other
+            else:
+                part.outputscale = scale
+        return fitted
 
     def fitted_anew(
         self, prior: Prior, record: Evaluations, num: int, generator: torch.Generator
@@ -369,10 +388,15 @@ class PriorSource:
         """The same prior with its fitted lengthscales multiplied by a factor."""
         if lengthscale_factor == prior.lengthscale_factor:
             return prior
-        shrunk = self._prior(
-            prior.hyperparameters, prior.scale, prior.last_fit, lengthscale_factor
+        other = replace(prior, lengthscale_factor=lengthscale_factor)
+        return self._with(other, prior.hyperparameters)
+
+    def _with(self, prior: Prior, hyperparameters: Hyperparameters | None) -> Prior:
+        """The same prior with other hyperparameters."""
+        made = self._prior(
+            hyperparameters, prior.scale, prior.last_fit, prior.lengthscale_factor
         )
-        return replace(shrunk, center=prior.center, warp=prior.warp)
+        return replace(made, center=prior.center, warp=prior.warp)
 
     def _prior(
         self,

@@ -8,9 +8,9 @@ prior is the autoregressive model of [KennedyOHagan2000]_,
     k(x, x') = \sum_j v_j \, \mu_j(x) \, \mu_j(x') + s \, k_\delta(x, x'),
 
 with :math:`\rho_j \sim N(0, v_j)`. The data of the new campaign decide on all
-:math:`\rho_j`, of either sign: where nothing is shared they tend to zero, and
-:math:`\delta` is what is learned without the others. All `v` and `s` are fitted, with
-BoTorch's lengthscales and noise. That the mean stands for the earlier campaign's
+:math:`\rho_j`, of either sign. All `v` and `s` are fitted, with BoTorch's lengthscales
+and noise, and a campaign is left out until the next fit where the data are likelier
+without it. That the mean stands for the earlier campaign's
 function is the recursive form of [LeGratietGarnier2014]_, without its variance: far
 from all earlier points the mean is constant, but near few or noisy ones it counts as if
 it were known. On a table a batch costs what it costs without, however much is related;

@@ -97,6 +97,21 @@ def by_strategy(make: Callable[..., Strategy]) -> Callable[[Run], None]:
     return run
 
 
+def by_repeats(run: Run) -> None:
+    """Ours with one region, whose middle is evaluated once more with each batch."""
+    strategy = trust_region(bounds=run.bounds, seed=run.seed, minimize=True)
+    assert isinstance(strategy, TrustRegionBBKB)
+    while not run.is_over:
+        has_middle = strategy.regions[0].center is not None
+        num = min(BATCH_SIZE, run.total - len(run.values)) - has_middle
+        if num > 0:
+            batch = strategy.ask(num)
+            strategy.tell(batch, run.evaluate(batch.X))
+        if has_middle and (middle := strategy.regions[0].center) is not None:
+            X = strategy.record.points(torch.tensor([middle]))
+            strategy.tell(X, run.evaluate(X))
+
+
 def by_cma(run: Run) -> None:
     """CMA-ES; populations are batches of 20 for all."""
     cma_es(run, run.evaluate, BATCH_SIZE)
@@ -370,6 +385,7 @@ METHODS: dict[str, Callable[[Run], None]] = {
     "trust-region": by_strategy(trust_region),
     "trust-region-5": by_strategy(trust_regions),
     "trust-region-ucb": by_strategy(trust_region_ucb),
+    "trust-region-repeats": by_repeats,
     "bbkb": by_strategy(bbkb),
     "random": by_strategy(random_search),
     "turbo-1": by_turbo(exact_gp),

@@ -156,7 +156,8 @@ def report(
             lines.append(f"| {method} | {len(runs)} | {row} | {slow} | {last or '-'} |")
     if set(TWELVE) <= set(problems):
         peers = ", ".join(PEERS[:-1])
-        lines += ["", f"trust-region beside the best of {peers} and {PEERS[-1]}:", ""]
+        lines += ["", f"trust-region beside the best of {peers} and {PEERS[-1]}, by"]
+        lines += ["medians as the tables print them:", ""]
         lines += [verdict(store, at, seeds) for at in AT]
     return "\n".join(lines)
 

@@ -14,6 +14,7 @@ from benchmarks.box_problems import (
     BinaryAckley,
     LowAutocorrelation,
     Moved,
+    Noisy,
     PestControl,
     Rover,
     zakharov,
@@ -186,3 +187,18 @@ def test_a_rover_that_stays_at_its_start() -> None:
     stay = rover.start.repeat(30)[None]
     assert float(rover(stay)) == pytest.approx(10 * 1.8 - 5)
     torch.testing.assert_close(rover.basis.sum(-1), torch.ones(1000).double())
+
+
+def test_the_middle_is_evaluated_again() -> None:
+    """From the first batch with a middle on, one of twenty points is an old one."""
+    f, asked = Noisy(Moved(zakharov, 2), 0.1, 0), list[Tensor]()
+
+    def noted(X: Tensor) -> Tensor:
+        asked.append(X)
+        return f(X)
+
+    METHODS["trust-region-repeats"](run := Run(noted, f.bounds, total=60, seed=0))
+    assert len(run.values) == 60
+    X = torch.cat(asked)
+    repeats = [x for x in asked if len(x) == 1 and (X == x).all(-1).sum() > 1]
+    assert 2 <= len(repeats) <= 3

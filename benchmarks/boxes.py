@@ -171,8 +171,8 @@ def typical(runs: list[dict[str, Any]], at: int, digits: int) -> float:
 def verdict(store: Store, at: int, seeds: int) -> str:
     """On how many of the twelve functions ours is no worse than the best peer.
 
-    By medians as tables show them, over the runs that came so far, whose numbers are
-    said. Functions are left out on which ours, or each of the peers, did not.
+    By medians as tables show them, over the runs that came so far; it ends with how
+    many these are. A function is left out where no run of ours, or of any peer, did.
     """
     methods = ("trust-region", *PEERS)
     is_worse, numbers = dict[str, bool](), dict[str, list[int]]()
@@ -187,9 +187,11 @@ def verdict(store: Store, at: int, seeds: int) -> str:
     text = f"- at {at:,}: no worse on {len(is_worse) - len(worse)} of {len(is_worse)}"
     text += f"; WORSE on {', '.join(worse)}" if worse else ""
     text += time_beside(store, at, seeds)
-    counts = zip(methods, zip(*numbers.values(), strict=True), strict=False)
+    if not numbers:
+        return text
+    counts = zip(methods, zip(*numbers.values(), strict=True), strict=True)
     said = [f"{name} {min(each)} to {max(each)}" for name, each in counts]
-    return f"{text}; runs: {', '.join(said)}" if said else text
+    return f"{text}; runs of a function: {', '.join(said)}"
 
 
 def time_beside(store: Store, at: int, seeds: int, peer: str = "turbo-1") -> str:

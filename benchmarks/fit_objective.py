@@ -109,7 +109,7 @@ def few_points() -> None:
 
 
 def fits_of_few_points() -> None:
-    """Print the times of fits from the start, to the same optimum."""
+    """Print the times of default fits, which make the same steps."""
     for n in (20, 100, 400):
         X, Y = data(n)
         calls = {

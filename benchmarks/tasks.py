@@ -7,10 +7,10 @@ of 10%. The methods are `SparseMultiTaskGP` (`sparse`), BoTorch's
 `MultiTaskGP` (`exact`) and `SparseSingleTaskGP` of the task's own rows (`alone`), with
 defaults, fitted by `fit_gpytorch_mll`.
 
-The table prints medians, over the seeds that all methods have, of the negative log
-predictive density (NLPD) and the root mean squared error at up to 1,000 other rows of
-the task, in units of its standard deviation, and CPU seconds of fit and first
-prediction.
+The table prints medians, over the seeds that every method with a run has, of the
+negative log predictive density (NLPD) and the root mean squared error at up to 1,000
+other rows of the task, in units of its standard deviation, and CPU seconds of fit and
+first prediction.
 
     OMP_NUM_THREADS=1 python -m benchmarks.tasks --store FILE.json.gz
     python -m benchmarks.tasks --report benchmarks/results/tasks.json.gz
@@ -158,7 +158,7 @@ def run_all(store: Store, args: argparse.Namespace) -> None:
 
 
 def report(store: Store, args: argparse.Namespace) -> str:
-    """Medians over the seeds that all methods have of which there is a run."""
+    """Medians over the seeds that every method with a run has."""
     head = ["case", "n", "seeds"]
     head += [f"{what}, {m}" for what in ("NLPD", "RMSE", "CPU s") for m in METHODS]
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]

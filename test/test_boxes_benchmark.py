@@ -160,12 +160,17 @@ def test_merit_factor_of_a_barker_sequence() -> None:
     assert float(labs(barker)) == pytest.approx(-169 / 12)
 
 
-def test_prices_of_pesticides() -> None:
-    """Where no stage counts as infested: one for all stages, and one for a single."""
+def test_the_same_plan_costs_the_same() -> None:
+    """Without pesticides only infested stages cost something."""
     pests = PestControl()
     infested = float(pests(torch.zeros(1, 25)))
     assert 1.0 < infested <= 25.0
     assert float(pests(torch.zeros(1, 25))) == infested
+
+
+def test_prices_of_pesticides() -> None:
+    """With their discounts, where no stage counts as infested."""
+    pests = PestControl()
     pests.tolerated = 2.0
     plans = torch.zeros(3, 25)
     plans[1], plans[2, 7] = 1.0, 2.0
@@ -181,12 +186,20 @@ def test_minimum_with_bits() -> None:
     assert float(ackley(best[None])) > 0.5
 
 
-def test_a_rover_that_stays_at_its_start() -> None:
-    """No way, so that it costs how far the goal is from there."""
+def test_costs_of_straight_paths() -> None:
+    """None, which ends far from the goal; a free one; one through an obstacle."""
     rover = Rover()
-    stay = rover.start.repeat(30)[None]
-    assert float(rover(stay)) == pytest.approx(10 * 1.8 - 5)
+    assert float(rover(rover.start.repeat(30)[None])) == pytest.approx(10 * 1.8 - 5)
     torch.testing.assert_close(rover.basis.sum(-1), torch.ones(1000).double())
+    share = torch.linspace(0, 1, 30, dtype=F64).unsqueeze(-1)
+    straight = (rover.start + share * (rover.goal - rover.start)).reshape(1, 60)
+    rover.low = torch.tensor([[2.0, 2.0]], dtype=F64)
+    length = 0.9 * math.sqrt(2)
+    assert float(rover(straight)) == pytest.approx(0.05 * length - 5)
+    rover.low = torch.tensor([[0.45, 0.45]], dtype=F64)
+    through = 20 * 0.1 * math.sqrt(2)
+    found = float(rover(straight)) - (0.05 * length - 5)
+    assert found == pytest.approx(through, rel=0.03)  # in steps of a thousandth
 
 
 def test_the_middle_is_evaluated_again() -> None:

@@ -53,7 +53,12 @@ class RelatedKernel(AdditiveKernel):
         """The first part."""
         return self.kernels[0]
 
+    @property
+    def known(self) -> list[ScaleKernel]:
+        """The parts of the `t` known functions, scaled by the variances `v`."""
+        return [*self.kernels[1:]]
+
     def slope_deviations(self) -> Tensor:
         """Standard deviations of the `t` factors, float64, without gradients."""
-        scales = [part.outputscale.detach().double() for part in self.kernels[1:]]
+        scales = [part.outputscale.detach().double() for part in self.known]
         return torch.stack(scales).sqrt()

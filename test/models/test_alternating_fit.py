@@ -142,7 +142,7 @@ class TestOptions:
         X, Y = make_data(**double)
         ours, theirs, own = Recorder(), Recorder(), Recorder()
         monkeypatch.setattr(alternating_fit, "fit_gpytorch_mll_in_logarithms", ours)
-        monkeypatch.setattr(alternating_fit, "fit_gpytorch_mll_scipy", theirs)
+        monkeypatch.setattr(alternating_fit, "fit_in_closed_form", theirs)
         sparse = SparseSingleTaskGP(X, Y, inducing_points=X[:9])
         pair = [t.expand(2, *t.shape) for t in (X, Y)]
         batch = SparseSingleTaskGP(*pair, inducing_points=X[:9])

@@ -238,6 +238,37 @@ def test_outliers_and_learned_transforms_go_by_their_modules() -> None:
     assert plain_closure(warped, trained(warped)) is None
 
 
+@pytest.mark.parametrize(
+    ("options", "is_closed"),
+    [
+        ({"parameters": {}}, True),
+        ({"bounds": {"model.mean_module.raw_constant": (0.1, 0.2)}}, True),
+        ({"closure_kwargs": {}}, False),
+        ({"callback": lambda *_: None}, True),
+    ],
+)
+def test_options_of_the_optimizer_go_through(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], is_closed: bool
+) -> None:
+    ours, theirs = made(SparseSingleTaskGP), made(SingleTaskGP)
+    calls, before = list[int](), plain_likelihood.PlainLikelihood.loss_and_gradient
+
+    def counted(self: Any) -> Any:
+        calls.append(1)
+        return before(self)
+
+    monkeypatch.setattr(plain_likelihood.PlainLikelihood, "loss_and_gradient", counted)
+    for mll in (ours, theirs):
+        given = dict(options)
+        if "parameters" in given:  # the noise alone
+            (name,) = (n for n, _ in mll.named_parameters() if n.endswith("raw_noise"))
+            given["parameters"] = {name: mll.get_parameter(name)}
+        fit_gpytorch_mll(mll, optimizer_kwargs=given)
+    assert bool(calls) == is_closed
+    for mine, its in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, its, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("options", [{}, {"optimizer": fit_gpytorch_mll_in_logarithms}])
 def test_a_fit_takes_it_and_ends_where_modules_end(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]

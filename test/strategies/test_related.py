@@ -247,6 +247,65 @@ def test_what_shares_nothing_counts_for_nothing() -> None:
     torch.testing.assert_close(found[0], objective(X), rtol=0.0, atol=0.2)
 
 
+def log_density(kernel: RelatedKernel, lam: float, Z: Tensor, y: Tensor) -> float:
+    """Dense, with the constant mean that is best."""
+    K = kernel(Z).to_dense().detach() + lam * torch.eye(len(Z)).double()
+    one = torch.ones_like(y)
+    c = (one @ torch.linalg.solve(K, y)) / (one @ torch.linalg.solve(K, one))
+    return float(torch.distributions.MultivariateNormal(c * one, K).log_prob(y))
+
+
+@pytest.mark.parametrize("is_related", [True, False])
+def test_a_campaign_stays_where_the_data_are_likelier(is_related: bool) -> None:
+    """One that is left out would make them less likely by any factor."""
+    told, values = torch.arange(0, 300, 10), objective(OLD) if is_related else None
+    related = [(OLD, unrelated(0) if values is None else values)]
+    strategy = BBKB(X, related=related, seed=0)
+    strategy.tell(X[told], objective(X[told]))
+    strategy.learn()
+    prior = strategy.surrogate.view.prior
+    kernel = copy.deepcopy(prior.covar_module)
+    assert isinstance(kernel, RelatedKernel)
+    Z = strategy.surrogate.source.inputs(X[told])
+    y = prior.standardize(objective(X[told]))
+    here = log_density(kernel, prior.lam, Z, y)
+    for variance in [1e-6] if is_related else [0.03, 0.1, 0.3, 1.0]:
+        kernel.known[0].outputscale = variance
+        assert log_density(kernel, prior.lam, Z, y) < here
+
+
+def test_a_campaign_comes_back_when_more_is_known() -> None:
+    """Its values are those of most rows; the first ones told are of something else."""
+    strategy = ExpectedImprovement(X, related=[(OLD, objective(OLD))], seed=0)
+    wave = (X @ torch.tensor([7.0, -9.0, 5.0]).double()).cos()
+
+    def deviation() -> float:
+        kernel = strategy.surrogate.view.prior.covar_module
+        assert isinstance(kernel, RelatedKernel)
+        return float(kernel.slope_deviations())
+
+    strategy.tell(X[:12], wave[:12])
+    strategy.learn()
+    assert deviation() == pytest.approx(1e-3)
+    again = ExpectedImprovement(X, related=[(OLD, objective(OLD))], seed=0)
+    again.load_state_dict(strategy.state_dict())
+    assert strategy.ask(3).indices.tolist() == again.ask(3).indices.tolist()  # type: ignore[union-attr]
+    for rows in torch.arange(12, 156).split(24):
+        strategy.tell(X[rows], objective(X[rows]))
+        strategy.learn()
+    assert deviation() > 0.1
+
+
+def test_a_box_leaves_out_what_shares_nothing() -> None:
+    bounds = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=torch.float64)
+    strategy = ThompsonSampling(bounds=bounds, related=[(OLD, unrelated(0))], seed=0)
+    strategy.tell(X[:30], objective(X[:30]))
+    strategy.learn()
+    kernel = strategy.surrogate.view.prior.covar_module
+    assert isinstance(kernel, RelatedKernel)
+    assert float(kernel.slope_deviations()) == pytest.approx(1e-3)
+
+
 @pytest.mark.slow
 def test_what_shares_nothing_does_little_harm() -> None:
     """Errors at other rows are at most a fifth larger, over five campaigns."""

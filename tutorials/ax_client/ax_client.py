@@ -204,11 +204,12 @@ for _half in range(2):
 # Often only some arms exist, such as the samples on a shelf. `candidates=` takes them,
 # as a data frame, parameterizations or a CSV file. `thompson_generation_strategy`
 # chooses a whole batch of them in one pass. Here are 2,000 arms, and five at a time. A
-# client that was saved and loaded goes on with the same ones.
+# client that was saved and loaded goes on with the same arms.
 
 # %%
-rows = torch.rand(2000, 2, generator=torch.Generator().manual_seed(0))
-table = pd.DataFrame({"x1": (15 * rows[:, 0] - 5), "x2": 15 * rows[:, 1]})
+g = torch.Generator().manual_seed(0)
+rows = torch.rand(2000, 2, generator=g, dtype=torch.float64)
+table = pd.DataFrame({"x1": 15 * rows[:, 0] - 5, "x2": 15 * rows[:, 1]})
 values = branin(torch.from_numpy(table.to_numpy()))
 client = Client(random_seed=0)
 client.configure_experiment(
@@ -238,5 +239,5 @@ proposals = [each.get_next_trials(max_trials=5) for each in (client, resumed)]
 print(f"the same next arms: {proposals[0] == proposals[1]}")
 
 # %% [markdown]
-# Multi-objective and constrained experiments need nothing else: the model is a drop-in
-# for the one that Ax uses.
+# Sparse models, trust regions and Thompson sampling take several objectives and
+# outcome constraints as Ax states them.

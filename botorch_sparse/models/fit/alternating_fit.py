@@ -8,9 +8,6 @@ from functools import partial
 from typing import Any
 
 from botorch.models.robust_relevance_pursuit_model import RobustRelevancePursuitMixin
-from botorch.optim.core import OptimizationResult
-from botorch.optim.fit import fit_gpytorch_mll_scipy
-from botorch.optim.utils import get_parameters
 from botorch.utils.context_managers import module_rollback_ctx
 from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.models import ExactGP
@@ -39,7 +36,7 @@ from botorch_sparse.models.fit.exact_fit import (
 from botorch_sparse.models.fit.learned_points import fit_learned_points
 from botorch_sparse.models.fit.log_parameters import fit_gpytorch_mll_in_logarithms
 from botorch_sparse.models.fit.outputs_apart import give_back, outputs_apart
-from botorch_sparse.models.fit.plain_likelihood import Closure, plain_closure
+from botorch_sparse.models.fit.plain_likelihood import fit_in_closed_form
 from botorch_sparse.models.fit.robust_fit import fit_robustly
 from botorch_sparse.models.inducing_points import InducingPoints
 from botorch_sparse.models.summary import LikelihoodGap
@@ -187,22 +184,12 @@ def fit_bound(
 def _with_own_optimizer(
     options: Options, model: ExactGP, *, needs_gain: bool
 ) -> Options:
-    """In logarithms; BoTorch's for the exact GP, and for batches, fitted apart."""
+    """In logarithms; BoTorch's steps for the exact GP, and each part of a batch."""
     if model._aug_batch_shape.numel() > 1 or model.is_exact:
-        return with_optimizer(options, fit_exact_gp)
+        return with_optimizer(options, fit_in_closed_form)
     if needs_gain:
         return in_few_steps(options)
     return with_optimizer(options, fit_gpytorch_mll_in_logarithms)
-
-
-def fit_exact_gp(
-    mll: MarginalLogLikelihood, closure: Closure | None = None, **kwargs: Any
-) -> OptimizationResult:
-    """`fit_gpytorch_mll_scipy`, by the closed form of the likelihood if it has one."""
-    if closure is None:
-        fitted = kwargs.get("parameters") or get_parameters(mll, requires_grad=True)
-        closure = plain_closure(mll, fitted)
-    return fit_gpytorch_mll_scipy(mll, closure=closure, **kwargs)
 
 
 def _is_refit_needed(

@@ -20,9 +20,8 @@ from botorch.optim.utils import get_parameters_and_bounds
 from gpytorch.mlls import MarginalLogLikelihood
 from torch import Tensor
 
-from botorch_sparse.models.fit.plain_likelihood import Closure, plain_closure
+from botorch_sparse.models.fit.plain_likelihood import Bound, Closure, plain_closure
 
-Bound = tuple[float | Tensor | None, float | Tensor | None]
 ENDED = (OptimizationStatus.SUCCESS, OptimizationStatus.STOPPED)
 # Values of a line search that are closer, for values of one, differ by rounding alone.
 ROUNDING, NUM_LAST = 1e-6, 5

@@ -23,6 +23,9 @@ from typing import Any
 
 import torch
 from botorch.models import SingleTaskGP
+from botorch.optim.core import OptimizationResult
+from botorch.optim.fit import fit_gpytorch_mll_scipy
+from botorch.optim.utils import get_parameters
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise
@@ -46,6 +49,8 @@ MADE_IN = {
 }
 # The negated objective, and its gradient in some parameters.
 Closure = Callable[[], tuple[Tensor, Sequence[Tensor | None]]]
+# Of a parameter, as BoTorch's optimizers take it.
+Bound = tuple[float | Tensor | None, float | Tensor | None]
 
 
 def plain_closure(
@@ -67,6 +72,23 @@ def plain_closure(
         return loss, [gradient[name] for name in names if name is not None]
 
     return closure
+
+
+def fit_in_closed_form(
+    mll: MarginalLogLikelihood,
+    parameters: dict[str, Tensor] | None = None,
+    bounds: dict[str, Bound] | None = None,
+    closure: Closure | None = None,
+    closure_kwargs: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> OptimizationResult:
+    """`fit_gpytorch_mll_scipy`, by `plain_closure` where the model has one."""
+    if closure is None and closure_kwargs is None:
+        free = get_parameters(mll, requires_grad=True)
+        closure = plain_closure(mll, free if parameters is None else parameters)
+    return fit_gpytorch_mll_scipy(
+        mll, parameters, bounds, closure, closure_kwargs, **kwargs
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,7 @@ class ModelInputs:
 
     Attributes:
         bounds: `2 x d`, ranges of the features in use, float64.
-        is_scaled: Whether features are not inputs as they are.
+        is_scaled: Whether features are scaled to [0, 1] by `bounds`.
         columns: Which features are used; None for all.
         discrete: Features of a box that take some values only.
         blocks: Columns of bits or counts, for each Tanimoto kernel that is inferred.
@@ -49,8 +49,8 @@ class ModelInputs:
     campaigns: tuple[SparseSingleTaskGP, ...] = ()
 
     @classmethod
-    def scaled(cls, domain: Domain) -> Self:
-        """Those of a kernel that is inferred; says which columns are left out."""
+    def of_inferred_kernel(cls, domain: Domain) -> Self:
+        """Those of a kernel that is inferred; warns of columns that are left out."""
         discrete, blocks = domain.discrete, domain.fingerprints
         low, high = discrete.encoded_ranges(domain.ranges).clone()
         for block in blocks:  # counts are not scaled
@@ -60,7 +60,13 @@ class ModelInputs:
         if sum(block.stop - block.start for block in blocks) == domain.dim:
             columns = None  # all of them, as they are
         is_unit = bool((bounds[0] == 0).all() & (bounds[1] == 1).all())
-        return cls(bounds, not is_unit, columns, discrete, blocks)
+        return cls(
+            bounds,
+            is_scaled=not is_unit,
+            columns=columns,
+            discrete=discrete,
+            blocks=blocks,
+        )
 
     def features(self, X: RowsT) -> RowsT:
         """The features in use of `... x n x d` points, float64; compact ones stay."""
@@ -90,9 +96,10 @@ class ModelInputs:
         """What each earlier campaign says of `n` inputs, `n x t`."""
         return inputs[..., inputs.shape[-1] - len(self.campaigns) :]
 
-    def places(self, blocks: Sequence[slice]) -> list[Tensor]:
-        """Where columns of fingerprints are among those in use."""
-        every = [torch.arange(block.start, block.stop) for block in blocks]
+    @property
+    def block_columns(self) -> list[Tensor]:
+        """Where the columns of each block are among those in use."""
+        every = [torch.arange(block.start, block.stop) for block in self.blocks]
         if self.columns is None:
             return every
         return [torch.searchsorted(self.columns, columns) for columns in every]
@@ -130,7 +137,7 @@ class ModelInputs:
 
 
 def _varying(low: Tensor, high: Tensor, names: Sequence[str]) -> Tensor:
-    """The columns that vary; says which are left out."""
+    """The columns that vary; warns of those that are left out."""
     if (is_wide := (high - low).isinf()).any():
         wide = [names[i] for i in is_wide.nonzero().flatten()]
         raise InputDataError(

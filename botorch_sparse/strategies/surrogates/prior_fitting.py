@@ -15,9 +15,7 @@ from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
 from botorch.models.transforms.input import ChainedInputTransform
 from botorch.models.transforms.outcome import ChainedOutcomeTransform
-from botorch.models.utils.gpytorch_modules import (
-    MIN_INFERRED_NOISE_LEVEL,
-)
+from botorch.models.utils.gpytorch_modules import MIN_INFERRED_NOISE_LEVEL
 from botorch.utils.sampling import manual_seed
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel
@@ -29,10 +27,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from botorch_sparse.argument_checks import short_list
-from botorch_sparse.kernels import (
-    dense_covariance,
-    shrink_lengthscales,
-)
+from botorch_sparse.kernels import dense_covariance, shrink_lengthscales
 from botorch_sparse.kernels.related_kernel import RelatedKernel
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.posteriors import NystromPosterior
@@ -59,10 +54,7 @@ from botorch_sparse.strategies.surrogates.prior import (
     Prior,
     kernel_config,
 )
-from botorch_sparse.strategies.surrogates.related import (
-    RelatedData,
-    RelatedMeans,
-)
+from botorch_sparse.strategies.surrogates.related import RelatedData, RelatedMeans
 from botorch_sparse.strategies.surrogates.robust_evaluations import (
     lie_apart,
     moved_to_others,
@@ -75,7 +67,7 @@ OTHER_STEPS = 10
 # By how much the log likelihood has to be larger on a logarithmic scale. Of a Bayes
 # factor, [KassRaftery1995]_ call so much strong evidence.
 STRONG = 3.0
-# The scale of a campaign that shares nothing.
+# The variance of the factor of a campaign that is left out; zero has no logarithm.
 UNRELATED = 1e-6
 # Evaluations before the first fit.
 FEWEST_FITTED = 3
@@ -90,10 +82,9 @@ class PriorSource:
     """Makes a prior, and makes it anew when a fit is due.
 
     With a kernel the data are taken as they are. The prior mean is the one that was
-    given, or a constant by generalized least squares. Without a kernel `ModelInputs`
-    says what it takes of points. Feedback, or what a logarithmic scale makes of it, is
-    in units of its standard deviation at the last fit. Kernel, noise and constant mean
-    are the ones of `SparseSingleTaskGP`.
+    given, or a constant by generalized least squares. Without a kernel feedback, or
+    what a logarithmic scale makes of it, is in units of its standard deviation at the
+    last fit. Kernel, noise and constant mean are the ones of `SparseSingleTaskGP`.
 
     Models are always built from the same parts in the same way, so that a run that was
     saved and loaded rounds alike.
@@ -129,13 +120,11 @@ class PriorSource:
         self.inferred_kernel = inferred_kernel
         self.has_noise_prior = True
         if self.is_inferred:
-            self.inputs = ModelInputs.scaled(domain)
+            self.inputs = ModelInputs.of_inferred_kernel(domain)
         else:
             self.inputs = ModelInputs(domain.ranges.clone())
-        if blocks := self.inputs.blocks:
-            self.inferred_kernel = partial(
-                fingerprint_kernel, self.inputs.places(blocks)
-            )
+        if columns := self.inputs.block_columns:
+            self.inferred_kernel = partial(fingerprint_kernel, columns)
         self.min_noise = self._least_noise(least_noise)
         if settings.related:
             campaigns = tuple([self._campaign(data) for data in settings.related])
@@ -268,15 +257,15 @@ class PriorSource:
 
         It keeps its warp, whose scale values are on, and is fitted to `fitted_points`.
         See `_fit_to` for how. A campaign without which these are likelier counts for
-        nothing until the next fit: its scale has a prior far from zero. Cost:
-        O(min(n, 300)^3) for each step.
+        nothing until the next fit: the variance of its factor has a prior far from
+        zero. Cost: O(min(n, 300)^3) for each step, and for each campaign.
         """
         few = fitted_points(record.folded() if values is None else values, seed)
         with manual_seed(seed), torch.enable_grad():
             model = self._fit_to(record, few, prior, max_steps)
         scale = float(model.outcome_transform.stdvs) if self.is_inferred else 1.0
         fitted = replace(prior, center=0.0, scale=scale, last_fit=len(record))
-        fitted = self._with(fitted, hyperparameters_of(model))
+        fitted = self._with_hyperparameters(fitted, hyperparameters_of(model))
         if not self.inputs.campaigns:
             return fitted
         return self._without_unrelated(fitted, model, evaluations_at(record, few))
@@ -284,14 +273,20 @@ class PriorSource:
     def _without_unrelated(
         self, fitted: Prior, model: SparseSingleTaskGP, data: FoldedEvaluations
     ) -> Prior:
-        """The same without each campaign whose absence makes its data likelier."""
-        for part in model.covar_module.kernels[1:]:
-            scale, part.outputscale = part.outputscale.detach(), UNRELATED
-            other = self._with(fitted, hyperparameters_of(model))
-            if log_density(self, other, data) > log_density(self, fitted, data):
-                fitted = other
+        """The same but for campaigns without which the data are likelier.
+
+        One after the other is left out; other hyperparameters stay. Cost: O(n^3) for
+        each.
+        """
+        largest = log_density(self, fitted, data)
+        for part in model.covar_module.known:
+            raw = part.raw_outputscale.detach().clone()
+            part.outputscale = UNRELATED
+            other = self._with_hyperparameters(fitted, hyperparameters_of(model))
+            if (density := log_density(self, other, data)) > largest:
+                fitted, largest = other, density
             else:
-                part.outputscale = scale
+                part.initialize(raw_outputscale=raw)
         return fitted
 
     def fitted_anew(
@@ -389,9 +384,11 @@ class PriorSource:
         if lengthscale_factor == prior.lengthscale_factor:
             return prior
         other = replace(prior, lengthscale_factor=lengthscale_factor)
-        return self._with(other, prior.hyperparameters)
+        return self._with_hyperparameters(other, prior.hyperparameters)
 
-    def _with(self, prior: Prior, hyperparameters: Hyperparameters | None) -> Prior:
+    def _with_hyperparameters(
+        self, prior: Prior, hyperparameters: Hyperparameters | None
+    ) -> Prior:
         """The same prior with other hyperparameters."""
         made = self._prior(
             hyperparameters, prior.scale, prior.last_fit, prior.lengthscale_factor

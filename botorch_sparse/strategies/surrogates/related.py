@@ -9,12 +9,12 @@ prior is the autoregressive model of [KennedyOHagan2000]_,
 
 with :math:`\rho_j \sim N(0, v_j)`. The data of the new campaign decide on all
 :math:`\rho_j`, of either sign. All `v` and `s` are fitted, with BoTorch's lengthscales
-and noise, and a campaign is left out until the next fit where the data are likelier
-without it. That the mean stands for the earlier campaign's
-function is the recursive form of [LeGratietGarnier2014]_, without its variance: far
-from all earlier points the mean is constant, but near few or noisy ones it counts as if
-it were known. On a table a batch costs what it costs without, however much is related;
-on a box each evaluation of the model asks all campaigns, at O(m^2).
+and noise. A campaign without which the data are likelier is left out until the next
+fit. That the mean stands for the earlier campaign's function is the recursive form of
+[LeGratietGarnier2014]_, without its variance: far from all earlier points the mean is
+constant, but near few or noisy ones it counts as if it were known. On a table a batch
+costs what it costs without, however much is related; on a box each evaluation of the
+model asks all campaigns, at O(m^2).
 
 References:
     .. [KennedyOHagan2000]

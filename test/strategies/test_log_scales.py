@@ -278,6 +278,12 @@ def test_a_transform_takes_variances_along() -> None:
     assert torch.allclose(back, Y) and torch.allclose(Yvar, torch.full_like(Y, 0.25))
 
 
+def test_a_scale_is_part_of_the_state_dict() -> None:
+    warp, other = LogWarp(0.1, 1 / 3), LogWarpTransform(LogWarp(3.0, 2.0))
+    other.load_state_dict(LogWarpTransform(warp).state_dict())
+    assert other.warp == warp
+
+
 @pytest.mark.parametrize("make", EACH, ids=NAMES)
 def test_a_run_goes_on_to_the_same_bits(make: Any, tmp_path: Path) -> None:
     strategy, saved = run(make()), make()

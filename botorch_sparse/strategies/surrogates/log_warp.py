@@ -74,15 +74,26 @@ class LogWarp:
 class LogWarpTransform(OutcomeTransform):
     """A `LogWarp` as BoTorch's models take it.
 
-    Means in units of the feedback are medians, standard deviations to first order.
+    Means in units of the feedback are medians, standard deviations to first order. The
+    scale is part of the state dict.
 
     Args:
         warp: The scale.
     """
 
+    best: Tensor
+    unit: Tensor
+
     def __init__(self, warp: LogWarp) -> None:
         super().__init__()
-        self.warp = warp
+        for name in ("best", "unit"):
+            value = torch.tensor(getattr(warp, name), dtype=torch.double)
+            self.register_buffer(name, value)
+
+    @property
+    def warp(self) -> LogWarp:
+        """The scale."""
+        return LogWarp(float(self.best), float(self.unit))
 
     @override
     def forward(

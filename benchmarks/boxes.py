@@ -29,7 +29,7 @@ from benchmarks.store import Store
 
 # Problems with features that take some values only.
 DISCRETE = ("ackley-binary", "pest-control", "labs50")
-AT = (200, 500, 1000, 2000, 5000, 10000)
+AT = (100, 200, 500, 1000, 2000, 5000, 10000)
 # Where ours is held beside the best of these peers.
 TWELVE = ("rosenbrock20", "rosenbrock20-rotated", "zakharov20", "ellipsoid20")
 TWELVE += ("ackley20", "levy20", "rastrigin20", "griewank20", "hartmann6", "rover60")

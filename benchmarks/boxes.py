@@ -172,7 +172,8 @@ def verdict(store: Store, at: int, seeds: int) -> str:
     """On how many of the twelve functions ours is no worse than the best peer.
 
     By medians as tables show them, over the runs that came so far; it ends with how
-    many these are. A function is left out where no run of ours, or of any peer, did.
+    many these are. A function is left out where no run of ours came so far, or none of
+    all peers.
     """
     methods = ("trust-region", *PEERS)
     is_worse, numbers = dict[str, bool](), dict[str, list[int]]()

@@ -28,7 +28,6 @@ from botorch.acquisition import UpperConfidenceBound
 from botorch.exceptions import ModelFittingError
 from botorch.exceptions.warnings import BotorchWarning
 from botorch.models import SingleTaskGP
-from botorch.models.transforms import Normalize
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from botorch.models.utils.inducing_point_allocators import GreedyImprovementReduction
 from botorch.optim import optimize_acqf
@@ -201,25 +200,11 @@ def kmeans_plus_plus(loop: Loop, kernel: Kernel) -> Tensor:
     return X[chosen]
 
 
-class MaternSource(PriorSource):
-    """The models of BBKB with the kernel that all others have."""
-
-    def _model(self, X: Tensor, Y: Tensor, S: Tensor) -> SparseSingleTaskGP:
-        dim = self.bounds.shape[-1]
-        return SparseSingleTaskGP(
-            X,
-            Y,
-            covar_module=matern(dim),
-            input_transform=Normalize(dim, bounds=self.bounds, learn_bounds=False),
-            inducing_points=S,
-        )
-
-
 def bbkb(problem: Problem, setting: Setting, **options: Any) -> Strategy:
-    """BBKB, in batches of its own size unless options say otherwise."""
+    """BBKB with the kernel of the others, in batches of its own size by default."""
     strategy = BBKB(**setting.options(problem), **options)
     view = strategy.surrogate.view
-    source = MaternSource(strategy.domain, strategy.settings)
+    source = PriorSource(strategy.domain, strategy.settings, inferred_kernel=matern)
     strategy.surrogate = replace(strategy.surrogate, view=replace(view, source=source))
     return strategy
 

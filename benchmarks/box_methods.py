@@ -99,8 +99,8 @@ def by_strategy(make: Callable[..., Strategy]) -> Callable[[Run], None]:
 
 def by_repeats(run: Run) -> None:
     """Ours with one region, whose middle is evaluated once more with each batch."""
-    strategy = trust_region(bounds=run.bounds, seed=run.seed, minimize=True)
-    assert isinstance(strategy, TrustRegionBBKB)
+    options: dict[str, Any] = {"batch_size": BATCH_SIZE, "minimize": True}
+    strategy = TrustRegionBBKB(bounds=run.bounds, seed=run.seed, **options)
     while not run.is_over:
         has_middle = strategy.regions[0].center is not None
         num = min(BATCH_SIZE, run.total - len(run.values)) - has_middle

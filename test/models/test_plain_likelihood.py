@@ -24,9 +24,13 @@ from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.models.fit import log_parameters, plain_likelihood
+from botorch_sparse.models.fit import log_parameters
 from botorch_sparse.models.fit.log_parameters import fit_gpytorch_mll_in_logarithms
-from botorch_sparse.models.fit.plain_likelihood import MOST_POINTS, plain_closure
+from botorch_sparse.models.fit.plain_likelihood import (
+    MOST_POINTS,
+    PlainLikelihood,
+    plain_closure,
+)
 
 G = torch.Generator().manual_seed(3)
 X = 4 * torch.rand(30, 3, generator=G).double() - 1
@@ -74,6 +78,19 @@ def assert_same(mll: ExactMarginalLogLikelihood) -> None:
     assert float(loss) == pytest.approx(float(expected.detach()), rel=1e-9)
     for mine, its in zip(gradient, slopes, strict=True):
         torch.testing.assert_close(mine, its, rtol=1e-7, atol=1e-9)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry for each time that the closed form is evaluated."""
+    found, before = list[int](), PlainLikelihood.loss_and_gradient
+
+    def counted(self: PlainLikelihood) -> Any:
+        found.append(1)
+        return before(self)
+
+    monkeypatch.setattr(PlainLikelihood, "loss_and_gradient", counted)
+    return found
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -248,16 +265,9 @@ def test_outliers_and_learned_transforms_go_by_their_modules() -> None:
     ],
 )
 def test_options_of_the_optimizer_go_through(
-    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], is_closed: bool
+    calls: list[int], options: dict[str, Any], is_closed: bool
 ) -> None:
     ours, theirs = made(SparseSingleTaskGP), made(SingleTaskGP)
-    calls, before = list[int](), plain_likelihood.PlainLikelihood.loss_and_gradient
-
-    def counted(self: Any) -> Any:
-        calls.append(1)
-        return before(self)
-
-    monkeypatch.setattr(plain_likelihood.PlainLikelihood, "loss_and_gradient", counted)
     for mll in (ours, theirs):
         given = dict(options)
         if "parameters" in given:  # the noise alone
@@ -271,16 +281,9 @@ def test_options_of_the_optimizer_go_through(
 
 @pytest.mark.parametrize("options", [{}, {"optimizer": fit_gpytorch_mll_in_logarithms}])
 def test_a_fit_takes_it_and_ends_where_modules_end(
-    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+    calls: list[int], monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     ours, theirs = made(SparseSingleTaskGP), made(SingleTaskGP)
-    calls, before = list[int](), plain_likelihood.PlainLikelihood.loss_and_gradient
-
-    def counted(self: Any) -> Any:
-        calls.append(1)
-        return before(self)
-
-    monkeypatch.setattr(plain_likelihood.PlainLikelihood, "loss_and_gradient", counted)
     fit_gpytorch_mll(ours, **options)
     monkeypatch.setattr(log_parameters, "plain_closure", lambda *_: None)
     num = len(calls)

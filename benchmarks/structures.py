@@ -6,9 +6,12 @@ A smooth function of six features with noise of 10%. `matern` is a scaled Matern
 kernel with GPyTorch's defaults, `default` the kernel of `SparseSingleTaskGP`. The
 others are two outputs in one model, the same two in a `ModelListGP`, a category by
 `cat_dims`, three tasks in `SparseMultiTaskGP`, a `LinearTruncatedFidelityKernel` of
-BoTorch, and a sum of two Matern kernels of three features. Seconds are of one fit by
-`fit_gpytorch_mll` with the first prediction. Beside them is their ratio to `matern`'s,
-divided by the number of outputs.
+BoTorch, a sum of two Matern kernels of three features, and warped inputs with
+heteroscedastic noise that is known.
+
+Seconds are of one fit by `fit_gpytorch_mll` with the first prediction, first as by
+default, then with as many inducing points for all models, which are given. Beside them
+are their ratios to those of `matern` and `default`, divided by the number of outputs.
 
 Below the table is the memory of a process that takes `LogExpectedImprovement` of a
 pool.
@@ -17,13 +20,18 @@ pool.
 import argparse
 import warnings
 from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from botorch.acquisition import LogExpectedImprovement
+from botorch.exceptions import ModelFittingError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP
 from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.kernels import LinearTruncatedFidelityKernel
+from botorch.models.transforms.input import Warp
 from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
 from torch import Tensor
@@ -33,9 +41,20 @@ from botorch_sparse.models import SparseMultiTaskGP, SparseSingleTaskGP
 
 DIM, NOISE, NUM_TASKS = 6, 0.1, 3
 NUM_TEST = 256
-NUM_INDUCING = 300  # of the model that a pool is given to
-Structure = tuple[Callable[[], GPyTorchModel], Tensor]
-TITLES = ("n", "structure", "fit", "of matern's", "inducing points")
+NUM_INDUCING = 300  # that are given, and of the model that a pool is given to
+TITLES = (
+    "n",
+    "structure",
+    *("fit", "of matern's", "of default's", "inducing points"),
+    *(f"fit, {NUM_INDUCING} given", "of matern's", "of default's"),
+)
+
+
+class Structure(NamedTuple):
+    """How a model is made from inducing points, None for its own, and its inputs."""
+
+    make: Callable[[Tensor | None], GPyTorchModel]
+    X: Tensor
 
 
 def data(n: int) -> tuple[Tensor, Tensor]:
@@ -68,32 +87,58 @@ def with_category(X: Tensor) -> Tensor:
 
 
 def structures(X: Tensor, Y: Tensor) -> dict[str, Structure]:
-    """How each model is made, and points of its inputs to predict at."""
-    y, some = Y[:, :1], X[:NUM_TEST]
+    """All models of the table."""
+    y, tasks, categories = Y[:, :1], with_tasks(X), with_category(X)
     fidelity = ScaleKernel(LinearTruncatedFidelityKernel([DIM - 1], dimension=DIM))
     parts = scaled_matern(0, 1, 2), scaled_matern(3, 4, 5)
+    variance = (NOISE * (0.5 + X[:, :1])).square()
 
     def of_kernel(kernel: Kernel) -> Structure:
-        return lambda: SparseSingleTaskGP(X, y, covar_module=kernel), some
+        return Structure(
+            lambda points: SparseSingleTaskGP(
+                X, y, covar_module=deepcopy(kernel), inducing_points=points
+            ),
+            X,
+        )
 
-    def listed() -> GPyTorchModel:
-        return ModelListGP(*(SparseSingleTaskGP(X, f) for f in Y.split(1, dim=-1)))
+    def listed(points: Tensor | None) -> GPyTorchModel:
+        return ModelListGP(
+            *(SparseSingleTaskGP(X, f, inducing_points=points) for f in Y.split(1, 1))
+        )
 
     return {
         "matern": of_kernel(scaled_matern(*range(DIM))),
-        "default": (lambda: SparseSingleTaskGP(X, y), some),
-        "two outputs": (lambda: SparseSingleTaskGP(X, Y), some),
-        "list of two": (listed, some),
-        "category": (
-            lambda: SparseSingleTaskGP(with_category(X), y, cat_dims=[DIM - 1]),
-            with_category(some),
+        "default": Structure(
+            lambda points: SparseSingleTaskGP(X, y, inducing_points=points), X
         ),
-        "tasks": (
-            lambda: SparseMultiTaskGP(with_tasks(X), y, task_feature=DIM),
-            some,
+        "two outputs": Structure(
+            lambda points: SparseSingleTaskGP(X, Y, inducing_points=points), X
+        ),
+        "list of two": Structure(listed, X),
+        "category": Structure(
+            lambda points: SparseSingleTaskGP(
+                categories, y, cat_dims=[DIM - 1], inducing_points=points
+            ),
+            categories,
+        ),
+        "tasks": Structure(
+            lambda points: SparseMultiTaskGP(
+                tasks, y, task_feature=DIM, inducing_points=points
+            ),
+            tasks,
         ),
         "fidelity": of_kernel(fidelity),
         "sum": of_kernel(AdditiveKernel(*parts)),
+        "warped, own noise": Structure(
+            lambda points: SparseSingleTaskGP(
+                X,
+                y,
+                variance,
+                input_transform=Warp(d=DIM, indices=list(range(DIM))),
+                inducing_points=points,
+            ),
+            X,
+        ),
     }
 
 
@@ -110,16 +155,28 @@ def fitted(model: GPyTorchModel, X: Tensor) -> None:
 
 def rows_of(n: int) -> list[list[str]]:
     """A row for each structure."""
-    rows, of_matern = list[list[str]](), 0.0
-    for name, (make, X) in structures(*data(n)).items():
-        model = make()
-        took = seconds(lambda model=model, X=X: fitted(model, X))
-        of_matern = of_matern or took
-        parts = getattr(model, "models", [model])
-        num = " and ".join(f"{part.num_inducing:,}" for part in parts)
-        outputs = sum(part.train_targets.shape[:-1].numel() for part in parts)
-        share = f"{took / outputs / of_matern:.2g}"
-        rows.append([f"{n:,}", name, f"{took:.3g} s", share, num])
+    rows, took = list[list[str]](), dict[tuple[str, bool], float]()
+    for name, structure in structures(*data(n)).items():
+        row = [f"{n:,}", name]
+        for given in (False, True):
+            points = structure.X[:NUM_INDUCING] if given else None
+            model, some = structure.make(points), structure.X[:NUM_TEST]
+            try:
+                spent = seconds(partial(fitted, model, some))
+            except ModelFittingError:
+                row += ["-"] * 3
+                continue
+            parts = getattr(model, "models", [model])
+            outputs = sum(part.train_targets.shape[:-1].numel() for part in parts)
+            took[name, given] = spent / outputs
+            row.append(f"{spent:.3g} s")
+            for other in ("matern", "default"):
+                of_other = took.get((other, given))
+                ratio = took[name, given] / of_other if of_other else None
+                row.append("-" if ratio is None else f"{ratio:.2g}")
+            if not given:
+                row.append(" and ".join(f"{part.num_inducing:,}" for part in parts))
+        rows.append(row)
     return rows
 
 
@@ -135,7 +192,7 @@ def improvement_of_pool(num: int) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Print the table and the memory."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 4000])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[700, 3000, 4383])
     parser.add_argument("--pool", type=int, default=10**6, help="points of the pool")
     args = parser.parse_args(arguments)
     for row in (TITLES, ["---"] * len(TITLES)):

@@ -6,6 +6,9 @@ exact `RobustRelevancePursuitSingleTaskGP`, on one function, with one seed and t
 smallest number of observations, since it takes a minute. Strategies choose 60 of 1,000
 random points of a box, each once, and a share of what they are told is -1e6 or 1e4.
 Their regret is in standard deviations of the table.
+
+    BENCH_CLOCK=cpu OMP_NUM_THREADS=1 python -m benchmarks.outliers --store FILE.json.gz
+    python -m benchmarks.outliers --report benchmarks/results/outliers.json.gz
 """
 
 import argparse
@@ -206,7 +209,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run what is not stored, or report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--functions", nargs="+", default=[*FUNCTIONS])
-    parser.add_argument("--sizes", nargs="+", type=int, default=[100, 400])
+    parser.add_argument("--sizes", nargs="+", type=int, default=[100, 400, 2000])
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--store", type=Path, default=None)
     parser.add_argument("--report", type=Path, default=None)

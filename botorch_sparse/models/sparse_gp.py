@@ -214,10 +214,13 @@ class SparseGP(ExactGP):
     def _found_outliers(self, least_scale: float = 1.0) -> Tensor:
         """What `outlier_noise` is under the present hyperparameters; O(n m^2)."""
         known, self._outlier_noise = self._outlier_noise, None
-        with torch.inference_mode(False), torch.no_grad(), one_thread():
-            start = far_noise(self.train_targets) if known is None else known
-            blank, data = self._prior_and_data(torch.float64)
-            return found_outliers(blank, data, start, least_scale)
+        try:
+            with torch.inference_mode(False), torch.no_grad(), one_thread():
+                start = far_noise(self.train_targets) if known is None else known
+                blank, data = self._prior_and_data(torch.float64)
+                return found_outliers(blank, data, start, least_scale)
+        finally:
+            self._outlier_noise = known
 
     def resparsify(self, generator: torch.Generator | None = None) -> Self:
         """Draw the inducing points again under the present hyperparameters.

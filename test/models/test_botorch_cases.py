@@ -14,6 +14,7 @@ import torch
 from botorch.acquisition import qLogExpectedImprovement
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
+from botorch.models.kernels import LinearTruncatedFidelityKernel
 from botorch.models.likelihoods.sparse_outlier_noise import (
     SparseOutlierGaussianLikelihood,
 )
@@ -259,3 +260,19 @@ def test_optimizers_bounds_and_parameters_that_play_no_role(
     assert not model.covar_module.raw_lengthscale.equal(before)
     assert bound is None or model.likelihood.raw_noise.item() >= bound - 1e-12
     assert bound is not None or mll.dummy.grad is None
+
+
+@pytest.mark.parametrize("power, is_definite", [(0.5, False), (1.0, True)])
+def test_a_fidelity_kernel_of_a_power_that_is_not_whole(power, is_definite):
+    """Is no kernel: with `p` of 0.5 `(1 + s t)^p` has the coefficient -1/8 of a square.
+
+    Along `(1 - s) v(s)` at one point, where all Matern kernels are one.
+    """
+    kernel = LinearTruncatedFidelityKernel([0], dimension=2).double()
+    kernel.power = power
+    s = torch.linspace(0, 1, 9, dtype=torch.float64)
+    K = kernel(torch.stack([s, torch.zeros_like(s)], dim=-1)).to_dense()
+    expected = 1 + (1 - s).outer(1 - s) * (1 + s.outer(s)) ** power
+    torch.testing.assert_close(K, expected)
+    least = torch.linalg.eigvalsh(K.detach()).min().item()
+    assert (least > -1e-12) == is_definite and (is_definite or least < -1e-4)

@@ -358,6 +358,14 @@ def test_half_of_many_rows_begin(double, monkeypatch):
     fit(model)
     assert sizes == [520, 520]
 
+    def fails(*args: Any, **kwargs: Any) -> None:
+        raise NotPSDError("no")
+
+    sizes.clear()
+    monkeypatch.setattr(exact_fit, "get_loss_closure", fails)
+    fit(model)
+    assert sizes == [520, 300, 520]  # how far it is nobody knows
+
 
 def test_the_bound_stands_in_where_the_exact_likelihood_fails(double, monkeypatch):
     def fails(*args: Any, **kwargs: Any) -> None:

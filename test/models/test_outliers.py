@@ -13,11 +13,18 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms import Normalize, Standardize
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_matheron_paths
+from gpytorch.mlls import MarginalLogLikelihood
 from sparse_model_cases import make_mll
 from torch import Tensor
 
 from botorch_sparse.acquisition import BatchUpperConfidenceBound
 from botorch_sparse.models import SparseSingleTaskGP, loo_cv, training_noise
+from botorch_sparse.models.fit import (
+    alternating_fit,
+    candidate_fits,
+    exact_fit,
+    robust_fit,
+)
 from botorch_sparse.posteriors import Moments
 from botorch_sparse.posteriors.outlier_noise import is_far, outlier_noise
 
@@ -218,6 +225,48 @@ def test_plain_after_a_refit(monkeypatch):
     states = plain.state_dict(), robust.state_dict()
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert not robust.outlier_noise.any()
+
+
+def counted_fits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many observations each fit has."""
+    sizes, fit_once = list[int](), candidate_fits.fit_once
+
+    def counted(mll: MarginalLogLikelihood, options: dict) -> None:
+        sizes.append(mll.model.train_targets.shape[-1])
+        fit_once(mll, options)
+
+    for module in (alternating_fit, robust_fit, exact_fit):
+        monkeypatch.setattr(module, "fit_once", counted)
+    return sizes
+
+
+def test_few_rows_are_fitted_in_the_search(monkeypatch):
+    """And all rows once, where outliers pay for sure."""
+    monkeypatch.setattr(robust_fit, "SEARCH_ROWS", 30)
+    sizes = counted_fits(monkeypatch)
+    fitted(False, *data())
+    *searched, last = sizes
+    assert set(searched) == {30} and 2 <= len(searched) <= 4 and last == N
+
+
+def test_the_plain_fit_is_asked_where_few_rows_do_not_tell(monkeypatch):
+    """With the same result, whichever of the two is fitted."""
+    monkeypatch.setattr(robust_fit, "SEARCH_ROWS", 30)
+    expected = fitted(False, *data())
+    monkeypatch.setattr(robust_fit, "MOST_GAIN", float("inf"))
+    sizes = counted_fits(monkeypatch)
+    model = fitted(False, *data())
+    assert sizes.count(N) == 2 and outliers(model) == WRONG
+    state, wanted = model.state_dict(), expected.state_dict()
+    assert all(torch.equal(state[name], wanted[name]) for name in wanted)
+
+
+def test_to_look_for_outliers_changes_nothing():
+    X, Y = data()
+    model = fitted(True, X, Y)
+    before = model.outlier_noise
+    model._found_outliers()
+    assert model.outlier_noise is before
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])

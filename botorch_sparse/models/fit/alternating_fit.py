@@ -77,7 +77,7 @@ def fit(
     ):
         if not parts:
             once = partial(_fit_together, mll, options, **asked)
-            gap = fit_robustly(mll, once) if model.robust else once()
+            gap = fit_robustly(mll, once, options) if model.robust else once()
             model._likelihood_gap = gap
             model._warn_if_far()
         else:

@@ -207,10 +207,16 @@ def likelihood_gap(
 
 
 def _slope(mll: MarginalLogLikelihood, num_rows: int) -> float:
-    """The steepest slope of the exact objective per row, of positive ones in logs."""
+    """The steepest slope of the exact objective per row, of positive ones in logs.
+
+    Infinite where the objective can't be had.
+    """
     part = on_random_rows(mll, num_rows)
     parameters = [p for p in part.parameters() if p.requires_grad]
-    loss = get_loss_closure(part)().sum()
+    try:
+        loss = get_loss_closure(part)().sum()
+    except NUMERICAL_ERRORS:
+        return inf
     grads = torch.autograd.grad(loss, parameters, allow_unused=True)
     slopes = [
         (grad * (p.detach() if bool((p > 0).all()) else 1.0)).abs().max()

@@ -1,9 +1,9 @@
 r"""The exact likelihood of a model of the default form and its gradient, at once.
 
 The kernel is a Matern or RBF kernel by itself, the mean a constant, and the noise has
-one size. With errors :math:`e = y - c 1`, :math:`\alpha = K^{-1} e`,
-:math:`G = \frac12 (\alpha \alpha^\top - K^{-1})`, points :math:`z = x / \ell` and
-:math:`k(x_i, x_j) = \varphi(|z_i - z_j|^2)`,
+one size, but for what outliers have besides. With errors :math:`e = y - c 1`,
+:math:`\alpha = K^{-1} e`, :math:`G = \frac12 (\alpha \alpha^\top - K^{-1})`, points
+:math:`z = x / \ell` and :math:`k(x_i, x_j) = \varphi(|z_i - z_j|^2)`,
 
 .. math::
     \frac{\partial \log N}{\partial \log \ell_k}
@@ -98,6 +98,7 @@ class PlainLikelihood:
     Attributes:
         X: `n x d` inputs as the kernel takes them, around zero, float64.
         Y: `n` outcomes as they are modelled.
+        extra: `n` noise variances that outliers have besides, else zero.
         profile: The kernel.
         parameters: `lengthscale`, `1 x d` or `1 x 1`, `noise` and `constant`.
         priors: Log-normal priors of the first two, by their names.
@@ -105,6 +106,7 @@ class PlainLikelihood:
 
     X: Tensor
     Y: Tensor
+    extra: Tensor
     profile: Profile
     parameters: dict[str, Parameter]
     priors: dict[str, list[LogNormalPrior]]
@@ -123,7 +125,7 @@ class PlainLikelihood:
         if (profile := _profile(kernel)) is None:
             return None
         parameters = _parameters(kernel, mean, likelihood)
-        if parameters is None or not _is_exact(model):
+        if parameters is None or not getattr(model, "is_exact", True):
             return None
         modules = {"lengthscale": kernel, "noise": likelihood.noise_covar}
         priors = _log_normal_priors(model, modules, parameters)
@@ -133,7 +135,9 @@ class PlainLikelihood:
             X = model.transform_inputs(model.train_inputs[0])
         if parameters["lengthscale"].shape not in ((1, 1), (1, X.shape[-1])):
             return None
-        return cls(X - X.mean(0), model.train_targets, profile, parameters, priors)
+        Y, extra = model.train_targets, getattr(model, "_outlier_noise", None)
+        extra = torch.zeros_like(Y) if extra is None else extra
+        return cls(X - X.mean(0), Y, extra, profile, parameters, priors)
 
     def loss_and_gradient(self) -> tuple[Tensor, dict[str, Tensor]]:
         """The negated objective of an observation, and its gradient. O(n^3)."""
@@ -146,7 +150,7 @@ class PlainLikelihood:
         K, slope = self.profile.value_and_slope(D)
         if slope is K:
             slope = K.clone()
-        K.diagonal().add_(noise)
+        K.diagonal().add_(noise).add_(self.extra)
         L = psd_safe_cholesky(K)
         error = (self.Y - constant).unsqueeze(-1)
         alpha = torch.cholesky_solve(error, L)
@@ -188,13 +192,6 @@ def _is_plain(model: Any) -> bool:
     is_double = X.dtype == Y.dtype == torch.float64
     is_small = Y.dim() == 1 and len(Y) <= MOST_POINTS
     return is_double and is_small and bool(Y.isfinite().all())
-
-
-def _is_exact(model: Any) -> bool:
-    """Whether its likelihood is that of all data, alike."""
-    extra = getattr(model, "_outlier_noise", None)
-    is_alike = extra is None or not bool(extra.any())
-    return is_alike and bool(getattr(model, "is_exact", True))
 
 
 def _profile(kernel: Kernel) -> Profile | None:

@@ -1,0 +1,85 @@
+"""What the benchmark of fits draws, measures and prints."""
+
+import math
+from argparse import Namespace
+
+import pytest
+import torch
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from botorch.test_functions import Branin
+from gpytorch.mlls import ExactMarginalLogLikelihood
+
+from benchmarks import fits
+from benchmarks.fits import Case, draw, execute, key_of, report
+from benchmarks.store import Record, Store
+
+CASE = Case("Branin", 40, 0.1, 3)
+MADE = "commit {}, 2026-01-0{}, a processor, 1 threads, torch 2"
+
+
+def test_rows_of_a_function() -> None:
+    """Values are those of the function in units of what is fitted, with noise."""
+    data = draw(CASE)
+    assert data.X.shape == (40, 2) and data.test_X.shape == (1000, 2)
+    low, high = Branin().bounds.double()
+    f = Branin()(low + (high - low) * torch.cat([data.X, data.test_X]))
+    f = (f - f[:40].mean()) / f[:40].std()
+    error = torch.cat([data.Y, data.test_Y]).squeeze(-1) - f
+    assert error.std().item() == pytest.approx(0.1, rel=0.1)
+    assert error.mean().abs().item() < 0.02
+    again, other = draw(CASE), draw(CASE._replace(seed=4))
+    assert torch.equal(again.Y, data.Y) and not torch.equal(other.Y, data.Y)
+
+
+def test_a_run_measures_new_observations() -> None:
+    """By the normal density of an exact GP that is fitted and asked here."""
+    found = execute(CASE, "exact")
+    data = draw(CASE)
+    model = SingleTaskGP(data.X, data.Y)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    with torch.no_grad():
+        latent = model.posterior(data.test_X)
+    variance = (
+        latent.variance + model.likelihood.noise * model.outcome_transform.stdvs**2
+    )
+    normal = torch.distributions.Normal(latent.mean, variance.sqrt())
+    nlpd = -normal.log_prob(data.test_Y).mean().item()
+    assert found["nlpd"] == pytest.approx(nlpd, abs=2e-5)
+    error = (data.test_Y - latent.mean).square().mean().item()
+    assert found["rmse"] == pytest.approx(math.sqrt(error), abs=2e-5)
+    covered = (normal.cdf(data.test_Y) - 0.5).abs() <= 0.475
+    assert found["coverage"] == pytest.approx(covered.double().mean().item(), abs=2e-3)
+
+
+def run(nlpd: float, seconds: float, commit: str, day: int) -> Record:
+    return {"nlpd": nlpd, "seconds": seconds, "made": MADE.format(commit, day)}
+
+
+def test_the_table() -> None:
+    """Three cases, of which two were timed on the same day, and one is far."""
+    store = Store(None)
+    runs = {
+        1: (run(0.10, 2.0, "a", 1), run(0.09, 8.0, "b", 1)),
+        2: (run(0.50, 3.0, "a", 1), run(0.40, 6.0, "b", 1)),
+        0: (run(0.20, 1.0, "a", 1), run(0.20, 9.0, "a", 2)),
+    }
+    for seed, pair in runs.items():
+        for method, record in zip(("sparse", "exact"), pair, strict=True):
+            store.records[key_of(CASE._replace(seed=seed), method)] = record
+    args = Namespace(
+        names=["Branin"], sizes=[40], noises=[0.1], seeds=3, methods=["sparse"]
+    )
+    _, _, row, _, *far = report(store, args).splitlines()
+    assert [cell.strip() for cell in row.split("|")[1:-1]] == [
+        *("**sparse**", "40", "3", "+0.0100", "67%", "67%", "+0.100"),
+        *("2", "7", "2.5", "3", "2"),
+    ]
+    (line,) = far
+    assert "Branin, n = 40, noise 0.1, seed 2: 0.500, exact 0.400" in line
+
+
+def test_names_are_known() -> None:
+    """Twenty functions, ten of them at two dimensions, and ten targets of tables."""
+    assert len({name for name, _ in fits.FUNCTIONS.values()}) == 20
+    assert (len(fits.FUNCTIONS), len(fits.TARGETS)) == (30, 10)

@@ -39,7 +39,7 @@ from benchmarks.pools import available
 from benchmarks.store import Record, Store, run_or_report
 from botorch_sparse.models import SparseMultiTaskGP, SparseSingleTaskGP
 
-SIZES = (600, 3000, 10_000)
+SIZES = (600, 3000, 10_000, 100_000)
 MOST_EXACT = 600  # rows of MultiTaskGP, whose fit of 800 takes two minutes
 SHARE = 10  # one in so many rows is of the task that is predicted
 HELD_OUT = 1000

@@ -128,6 +128,7 @@ def strategy_run(kind: str, name: str, share: float, wrong: str, seed: int) -> R
 
 def run_all(store: Store, args: argparse.Namespace) -> None:
     """Run what is not stored."""
+    model_run("plain", args.functions[0], 0.0, KINDS[0], 20, 0)  # what imports take
     for name, share, seed in product(args.functions, SHARES, range(args.seeds)):
         for wrong, n, kind in product(KINDS, args.sizes, MODELS):
             is_left_out = share == 0.0 and wrong != KINDS[0]  # once without any
@@ -186,10 +187,10 @@ def report(store: Store, args: argparse.Namespace) -> str:
     return "\n".join(lines)
 
 
-def _order(key: str) -> list[str]:
-    """Methods of one setting stand together, the library's own first."""
-    what, kind, *place = key.split("/")
-    return [what, *place[:-1], str(kind == PEER), kind, place[-1]]
+def _order(key: str) -> tuple[Any, ...]:
+    """Methods of one setting stand together, few observations and our own first."""
+    what, kind, name, share, wrong, *n, seed = key.split("/")
+    return what, name, float(share), wrong, [*map(int, n)], kind == PEER, kind, seed
 
 
 def _head(*columns: str) -> list[str]:

@@ -65,6 +65,7 @@ def test_its_model_begins_at_the_modes_of_its_priors() -> None:
 
 # Samples of points by a kernel of rank four.
 @pytest.mark.filterwarnings("ignore:A not p.d., added jitter")
+@pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.OptimizationWarning")
 @pytest.mark.parametrize(
     "method",
     [

@@ -41,14 +41,13 @@ def test_each_path_gains_most_for_its_cost(exponent: float, num_measured: int) -
     with manual_seed(3):
         f = SamplePaths.draw(known, 40, 512)
         values, attained = f(X), f(measured).max(-1).values
-    expected = []
-    for path, best in zip(values, attained, strict=True):
-        gain = path - best
-        ratio = gain / price if bool((gain > 0).any()) else gain * price
-        expected.append(int(ratio.argmax()))
     with manual_seed(3):
         chosen = path_maximizers(X, [known], 40, price=Price(price, measured))
-    assert chosen == expected
+    rounding = 512 * torch.finfo(torch.float32).eps * COST.max()  # 512 features
+    for path, best, row in zip(values, attained, chosen, strict=True):
+        gain = path - best
+        ratio = gain / price if bool((gain > rounding).any()) else gain * price
+        assert float(ratio[row]) >= float(ratio.max()) - rounding
     if exponent == 0.0:
         with manual_seed(3):
             assert chosen == path_maximizers(X, [known], 40)

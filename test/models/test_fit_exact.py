@@ -124,13 +124,17 @@ def density_by_hand(
     return normal.log_prob(y).item() / len(X)
 
 
-def test_waves_that_a_fit_takes_for_noise_are_found(monkeypatch):
-    """As dense as any of a grid; without shorter lengthscales they stay noise."""
+@pytest.mark.parametrize("way", ["STARTS", "MOST_SHORTENED"])
+def test_waves_that_a_fit_takes_for_noise_are_found(way, monkeypatch):
+    """As dense as any of a grid, in either way; without both they stay noise."""
     X, Y = wave()
     found = []
+    tried, nothing = getattr(exact_fit, way), {"STARTS": (), "MOST_SHORTENED": 0}
     monkeypatch.setattr(exact_fit, "LEAP", 0.25)
-    for most in (0, exact_fit.MOST_SHORTENED):
-        monkeypatch.setattr(exact_fit, "MOST_SHORTENED", most)
+    for name, none in nothing.items():
+        monkeypatch.setattr(exact_fit, name, none)
+    for each in (nothing[way], tried):
+        monkeypatch.setattr(exact_fit, way, each)
         model = SparseSingleTaskGP(X, Y)
         fit_exact(far_too_long(model), {}, num_rows=len(X))
         lengths = model.covar_module.lengthscale.view(-1).tolist()
@@ -151,6 +155,7 @@ def test_a_shorter_lengthscale_that_serves_nothing_leaves_no_trace(why, monkeypa
     X, Y = wave()
     original, starts = exact_fit.fit_once, list[Tensor]()
     monkeypatch.setattr(exact_fit, "LEAP", 0.25)
+    monkeypatch.setattr(exact_fit, "STARTS", ())
 
     def fitted(part: Any, options: Any) -> None:
         starts.append(part.model.covar_module.lengthscale.detach().clone())
@@ -170,9 +175,43 @@ def test_a_shorter_lengthscale_that_serves_nothing_leaves_no_trace(why, monkeypa
     assert (shorter < optimum).sum() == 1
 
 
+@pytest.mark.parametrize("why", ["fails", "gains nothing"])
+def test_a_start_that_serves_nothing_leaves_no_trace(why, monkeypatch):
+    """Each begins at the first hyperparameters, of few rows and with some noise."""
+    X, Y = wave()
+    original, begun = exact_fit.fit_once, list[tuple[int, float, float]]()
+    monkeypatch.setattr(exact_fit, "FEW_ROWS", 40)
+    monkeypatch.setattr(exact_fit, "MOST_SHORTENED", 0)
+    optimum = list[Tensor]()
+
+    def fitted(part: Any, options: Any) -> None:
+        kernel, y = part.model.covar_module, part.model.train_targets
+        share = part.likelihood.noise.item() / y.var().item()
+        begun.append((len(y), kernel.lengthscale[0, 0].item(), share))
+        if len(begun) == 1:
+            original(part, options)
+            optimum.append(kernel.lengthscale.detach().clone())
+        elif why == "fails":
+            raise ModelFittingError("no")
+        else:
+            kernel.lengthscale = 9.0
+
+    monkeypatch.setattr(exact_fit, "fit_once", fitted)
+    model = SparseSingleTaskGP(X, Y)
+    fit_exact(far_too_long(model), {}, num_rows=len(X))
+    (num, first, _), *others = begun
+    assert num == len(X)
+    assert others == [
+        (40, pytest.approx(length * first), pytest.approx(noise))
+        for length, noise in exact_fit.STARTS
+    ]
+    assert torch.equal(model.covar_module.lengthscale, optimum[0])
+
+
 def test_when_shorter_lengthscales_are_tried(monkeypatch):
     """Of fits that move, and that are not told when to end."""
     tried = list[int]()
+    monkeypatch.setattr(exact_fit, "STARTS", ())
     original = exact_fit._shortened
 
     def counted(part: Any, most: float) -> Any:
@@ -353,10 +392,10 @@ def test_half_of_many_rows_begin(double, monkeypatch):
     monkeypatch.setattr(exact_fit, "on_random_rows", counted)
     model = SparseSingleTaskGP(*rough(520, **double))
     fit(model)
-    assert sizes == [520, 300, 520]  # the first says that it is far
+    assert sizes == [520, 500, 300, 520]  # the first says that it is far
     sizes.clear()
     fit(model)
-    assert sizes == [520, 520]
+    assert sizes == [520, 500, 520]
 
     def fails(*args: Any, **kwargs: Any) -> None:
         raise NotPSDError("no")
@@ -364,7 +403,7 @@ def test_half_of_many_rows_begin(double, monkeypatch):
     sizes.clear()
     monkeypatch.setattr(exact_fit, "get_loss_closure", fails)
     fit(model)
-    assert sizes == [520, 300, 520]  # how far it is nobody knows
+    assert sizes == [520, 500, 300, 520]  # how far it is nobody knows
 
 
 def test_the_bound_stands_in_where_the_exact_likelihood_fails(double, monkeypatch):

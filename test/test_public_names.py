@@ -95,7 +95,7 @@ main(["suggest", *files.split(), "--output", "next.csv", "--quiet"])
 """
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("call", "needed"),
     [

@@ -57,6 +57,7 @@ def warps_of(strategy: Any) -> list[LogWarp | None]:
     return [part.view.prior.warp for part in strategy.surrogate.parts]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("make", EACH, ids=NAMES)
 def test_units_of_the_feedback_change_nothing(make: Any) -> None:
     """Values on a logarithmic scale, and the same in other units, to the bit."""
@@ -72,6 +73,7 @@ def test_units_of_the_feedback_change_nothing(make: Any) -> None:
 PAIRS = [(ROWS[:60], ROWS[:60, 0] - (ROWS[:60, 1] - 0.3).square())]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "name, options",
     [
@@ -111,6 +113,7 @@ def test_devices(device: torch.device) -> None:
         assert (strategy.predict(X)[0] / steep(X) - 1).abs().mean() < 0.1
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("make", EACH, ids=NAMES)
 def test_predictions_are_in_units_of_the_feedback(make: Any) -> None:
     """Means at known points are their values, within the noise of a fit."""
@@ -284,6 +287,7 @@ def test_a_scale_is_part_of_the_state_dict() -> None:
     assert other.warp == warp
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("make", EACH, ids=NAMES)
 def test_a_run_goes_on_to_the_same_bits(make: Any, tmp_path: Path) -> None:
     strategy, saved = run(make()), make()
@@ -302,6 +306,7 @@ def two(X: Tensor) -> Tensor:
     return torch.stack([-steep(X), X[:, 0]], dim=-1)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("make", EACH, ids=NAMES)
 @pytest.mark.parametrize("is_limited", [True, False])
 def test_objectives_have_scales_and_constraints_have_none(

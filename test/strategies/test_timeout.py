@@ -171,6 +171,7 @@ def test_evaluations_differ_by_their_noise(processes: Executor, library: str) ->
     assert len(set(history.values.tolist())) == 6
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("form", ["crash", "error", "own error"])
 def test_what_a_process_raises(form: str) -> None:
     """It arrives, or else its text does; the trial stays pending, as ever."""

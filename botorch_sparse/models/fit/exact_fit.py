@@ -113,7 +113,7 @@ def _begin_elsewhere(
     `few` has the hyperparameters that the fit of `part` began with. Cost: a fit of
     `few` for each of `STARTS`, and O(n^3).
     """
-    begin, optimum, found = Fitted.of(few), Fitted.of(part), list[Fitted]()
+    begin, optimum, best = Fitted.of(few), Fitted.of(part), None
     most = _loss(part) - LEAST_GAIN
     for length, noise in STARTS:
         begin.give(few)
@@ -124,11 +124,10 @@ def _begin_elsewhere(
             continue
         replace(Fitted.of(few), chosen=optimum.chosen).give(part)
         if (loss := _loss(part)) < most:
-            most = loss
-            found = [Fitted.of(part)]
+            most, best = loss, Fitted.of(part)
     optimum.give(part)
-    for start in found:
-        _go_on(part, start, options)
+    if best is not None:
+        _go_on(part, best, options)
 
 
 @torch.no_grad()

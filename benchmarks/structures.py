@@ -6,8 +6,8 @@ A smooth function of six features with noise of 10%. `matern` is a scaled Matern
 kernel with GPyTorch's defaults, `default` the kernel of `SparseSingleTaskGP`. The
 others are two outputs in one model, the same two in a `ModelListGP`, a category by
 `cat_dims`, three tasks in `SparseMultiTaskGP`, a `LinearTruncatedFidelityKernel` of
-BoTorch, a sum of two Matern kernels of three features, and warped inputs with
-heteroscedastic noise that is known.
+BoTorch, a sum of two Matern kernels of three features, and warped inputs with noise
+variances that are given, a bit different at each point.
 
 Seconds are of one fit by `fit_gpytorch_mll` with the first prediction, first as by
 default, then with as many inducing points for all models, which are given. Beside them
@@ -164,7 +164,7 @@ def rows_of(n: int) -> list[list[str]]:
             try:
                 spent = seconds(partial(fitted, model, some))
             except ModelFittingError:
-                row += ["-"] * 3
+                row += ["-"] * (3 if given else 4)
                 continue
             parts = getattr(model, "models", [model])
             outputs = sum(part.train_targets.shape[:-1].numel() for part in parts)

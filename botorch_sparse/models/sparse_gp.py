@@ -61,6 +61,7 @@ from botorch_sparse.models.training_data import (
     validate_points,
     validate_training_data,
     validate_transforms,
+    without_learning,
 )
 from botorch_sparse.posteriors import KnownFeatures, NystromPosterior
 from botorch_sparse.threads import (
@@ -285,7 +286,8 @@ class SparseGP(ExactGP):
         points = points.expand(*self.train_targets.shape[:-1], *points.shape[-2:])
         if not hasattr(self, "input_transform"):
             return points
-        return self.input_transform.preprocess_transform(points)
+        with without_learning(self.input_transform):
+            return self.input_transform.preprocess_transform(points)
 
     def transform_inputs(
         self, X: Tensor, input_transform: Module | None = None

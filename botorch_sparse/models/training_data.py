@@ -2,7 +2,8 @@
 
 import copy
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -40,6 +41,27 @@ from botorch_sparse.kernels.mixed_kernel import check_columns
 from botorch_sparse.posteriors import FoldedData, RepeatedRows, fold_repeats
 from botorch_sparse.private_names import GaussianLikelihoodBase
 from botorch_sparse.threads import checks_data
+
+
+@contextmanager
+def without_learning(transform: InputTransform) -> Iterator[None]:
+    """Input transforms, those within others too, learn nothing from what they see.
+
+    BoTorch's `preprocess_transform` sees to the outer one alone, and not to the bounds
+    of a `Warp`.
+    """
+    learning = [
+        module
+        for module in transform.modules()
+        if getattr(module, "learn_coefficients", False)
+    ]
+    for module in learning:
+        module.learn_coefficients = False
+    try:
+        yield
+    finally:
+        for module in learning:
+            module.learn_coefficients = True
 
 
 @dataclass(frozen=True, eq=False)

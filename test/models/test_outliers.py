@@ -10,7 +10,7 @@ import pytest
 import torch
 from botorch.exceptions import BotorchWarning, ModelFittingError
 from botorch.fit import fit_gpytorch_mll
-from botorch.models.transforms import Normalize, Standardize
+from botorch.models.transforms import Normalize, Standardize, Warp
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import MarginalLogLikelihood
@@ -253,12 +253,95 @@ def test_the_plain_fit_is_asked_where_few_rows_do_not_tell(monkeypatch):
     """With the same result, whichever of the two is fitted."""
     monkeypatch.setattr(robust_fit, "SEARCH_ROWS", 30)
     expected = fitted(False, *data())
-    monkeypatch.setattr(robust_fit, "MOST_GAIN", float("inf"))
+    monkeypatch.setattr(robust_fit, "CLEARLY", float("inf"))
     sizes = counted_fits(monkeypatch)
     model = fitted(False, *data())
     assert sizes.count(N) == 2 and outliers(model) == WRONG
     state, wanted = model.state_dict(), expected.state_dict()
     assert all(torch.equal(state[name], wanted[name]) for name in wanted)
+
+
+@pytest.mark.parametrize("clearly", [0.0, float("inf")])
+@pytest.mark.parametrize("rows", [30, 500])
+def test_the_plain_fit_is_kept_unless_outliers_pay(rows, clearly, monkeypatch):
+    """Here none does, as dear as they are; where that is looked at it is plain."""
+    monkeypatch.setattr(robust_fit, "SEARCH_ROWS", rows)
+    monkeypatch.setattr(robust_fit, "price_of_outlier", lambda num: 1e6)
+    monkeypatch.setattr(robust_fit, "CLEARLY", clearly)
+    X, Y = data((2.0, -2.0, 2.0))  # none is far
+    plain, robust = (model_of(False, X, Y, robust=robust) for robust in (False, True))
+    fit_gpytorch_mll(make_mll(plain), **SHORT)
+    if rows == 30 and clearly == 0.0:
+        with pytest.warns(BotorchWarning, match="taken to be outliers"):
+            fit_gpytorch_mll(make_mll(robust), **SHORT)
+        assert robust.outlier_noise.any()
+        return
+    fit_gpytorch_mll(make_mll(robust), **SHORT)
+    states = plain.state_dict(), robust.state_dict()
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert not robust.outlier_noise.any()
+
+
+def test_far_values_that_are_none_in_the_end(monkeypatch):
+    """The plain fit, which had not been made."""
+    X, Y = data((-1e6, -1e6, 6740.0))
+    plain, robust = (model_of(False, X, Y, robust=robust) for robust in (False, True))
+    monkeypatch.setattr(robust, "_found_outliers", lambda least_scale=1.0: none)
+    none = torch.zeros(N, dtype=torch.float64)
+    plain.outcome_transform, plain.train_targets = None, robust.train_targets
+    for model in (plain, robust):
+        fit_gpytorch_mll(make_mll(model), **SHORT)
+    for name, parameter in plain.named_parameters():
+        assert torch.equal(parameter, robust.get_parameter(name))
+    assert not robust.outlier_noise.any()
+
+
+def test_rows_that_cannot_be_fitted_apart(monkeypatch):
+    """All data are fitted in the search then."""
+
+    def fails(*args: object) -> None:
+        raise ModelFittingError("no")
+
+    expected = fitted(False, *data())
+    monkeypatch.setattr(robust_fit, "SEARCH_ROWS", 30)
+    monkeypatch.setattr(robust_fit, "on_random_rows", fails)
+    model = fitted(False, *data())
+    state, wanted = model.state_dict(), expected.state_dict()
+    assert all(torch.equal(state[name], wanted[name]) for name in wanted)
+
+
+def test_learned_points_are_those_of_the_fit_that_is_kept(monkeypatch):
+    """Plain, to the bit, where that one wins after a robust one; and the other way."""
+    X, Y = data((2.0, -2.0, 2.0))
+    models = [
+        SparseSingleTaskGP(
+            X, Y, robust=robust, learn_inducing_points=True, max_inducing_points=6
+        )
+        for robust in (False, True, True)
+    ]
+    plain, robust, dear = models
+    for model in (plain, robust):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", BotorchWarning)
+            fit_gpytorch_mll(make_mll(model), **SHORT)
+    assert robust.outlier_noise.any()
+    assert torch.equal(robust.learned_points, robust.inducing_points)
+    monkeypatch.setattr(robust_fit, "price_of_outlier", lambda num: 1e6)
+    fit_gpytorch_mll(make_mll(dear), **SHORT)
+    states = plain.state_dict(), dear.state_dict()
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_transforms_within_transforms_learn_nothing_from_inducing_points():
+    """The bounds of a warping are those of all data."""
+    X, Y = data(())
+    warp = Warp(1, [0])
+    model = model_of(True, X, Y, robust=True, input_transform=warp)
+    fit_gpytorch_mll(make_mll(model), **SHORT)
+    model.train()
+    mapped = model.transform_inputs(X).detach()
+    points = model._transformed(X[::5]).detach()
+    torch.testing.assert_close(points, mapped[::5])
 
 
 def test_to_look_for_outliers_changes_nothing():

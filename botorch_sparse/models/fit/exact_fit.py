@@ -6,9 +6,10 @@ what is fitted, of `FIRST_ROWS` first where they are more: most steps are there.
 Beyond, that of some random rows is a rival of the bound of all. Which of the two serves
 a data set is seen on observations that are left out, all outputs together.
 
-Fits begin with as many rows as can be had, not with few: on functions with little noise
-the optimum of 500 rows can lie in another basin, with ten times the noise, than that of
-1,500, and a fit of all that begins there stays there.
+Fits begin with as many rows as can be had, not with few, unless all have no likelihood
+at first: on functions with little noise the optimum of 500 rows can lie in another
+basin, with ten times the noise, than that of 1,500, and a fit of all that begins there
+stays there.
 
 From its end a fit leaps. What varies can be explained by short lengthscales, or by
 noise and long ones: optima with no way from one to the other in small steps. So fits of

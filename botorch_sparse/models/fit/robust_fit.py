@@ -2,37 +2,43 @@
 
 A fit to data with outliers explains them by noise, and then they are none. So they are
 looked for by errors in units of the usual error, the hyperparameters are fitted again
-with the extra noise of those that were found, and so on. For this search fits of a few
-random rows will do. Then all data are fitted, with the extra noise. In the end outliers
-count in units of what the model predicts, and the model without any is kept unless they
-are worth their price in log likelihood.
+with the extra noise of those that were found, and so on. Where there are many data,
+fits of some random rows will do for this search, and all data are fitted once, with the
+extra noise. In the end outliers count in units of what the model predicts, and the
+plain fit is kept unless they are worth their price in log likelihood.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from gpytorch.mlls import MarginalLogLikelihood
 from torch import Tensor
 
 from botorch_sparse.models.fit.candidate_fits import (
-    Fitted,
+    NUMERICAL_ERRORS,
     Options,
     fit_once,
     in_few_steps,
     loss_of,
     shuffled_rows,
 )
-from botorch_sparse.models.fit.exact_fit import is_divisible, on_random_rows
+from botorch_sparse.models.fit.exact_fit import (
+    is_divisible,
+    num_exact_rows,
+    on_random_rows,
+)
 from botorch_sparse.models.outliers import far_noise
 from botorch_sparse.models.summary import LikelihoodGap
 from botorch_sparse.posteriors.outlier_noise import price_of_outlier
 
-# Rows that are fitted in the search, and how often after the first time at most.
+# Rows that are fitted in the search where there are more, and how often after the first
+# time at most.
 SEARCH_ROWS, REFITS = 500, 3
-# What a fit of all data does not gain over that of `SEARCH_ROWS`, for an observation.
-# On the functions of `benchmarks.outliers`, 600 to 4,000 points, it was 0.09 or less.
-MOST_GAIN = 0.25
+# Outliers that gain so many times their price in the search need no plain fit of all
+# data to compare with.
+CLEARLY = 2.0
 
 Fit = Callable[[], LikelihoodGap | None]
 
@@ -42,78 +48,118 @@ def fit_robustly(
 ) -> LikelihoodGap | None:
     """Fit by `fit` with the extra noise of outliers, which the model has then.
 
-    Where there are none it is the plain fit, to the bit. Cost: O(SEARCH_ROWS^3 + n m^2)
-    a few times, and one fit of all data; two where it is not clear from few rows
-    whether outliers pay.
+    Where there are none it is the plain fit, to the bit. Cost: one or two fits of all
+    data, and up to four of `SEARCH_ROWS`; up to five of all data where these are as
+    few, or where the objective can't be had for some of them.
     """
-    model = mll.model
-    start, state = _values(mll), model._state
-    model.outlier_noise = far = far_noise(model.train_targets)
-
-    def plain() -> LikelihoodGap | None:
-        _give(start, mll)
-        model._state = state
-        model.outlier_noise = torch.zeros_like(far)
-        return fit()
-
-    search = _fit_of_few(mll, options) if is_divisible(mll, options) else fit
-    losses = list[float]()
-    for _ in range(1 + REFITS):
-        search()
-        losses.append(_total_loss(mll))
-        before = model.outlier_noise > 0
-        model.outlier_noise = model._found_outliers(least_scale=0.0)
-        if torch.equal(model.outlier_noise > 0, before):
-            break
-    if not model._found_outliers().any():
-        return plain()
-    gap = fit()
-    model.outlier_noise = extra = model._found_outliers()
-    if far.any():
+    model, start = mll.model, _Kept.of(mll)
+    far = far_noise(model.train_targets)
+    model.outlier_noise = far
+    plain: _Kept | None = None
+    is_clear = bool(far.any())
+    if (gain := _gain_of_few(mll, options)) is not None:
+        is_clear |= gain >= CLEARLY
+        extra = model.outlier_noise
+        start.give(mll)
+        model.outlier_noise = extra
+        gap = fit()
+    else:
+        start.give(mll)
+        model.outlier_noise = far
+        gap = fit()
+        plain = None if is_clear else _Kept.of(mll, gap)
+        for _ in range(REFITS):
+            if not _look(mll):
+                break
+            gap = fit()
+    model.outlier_noise = model._found_outliers()
+    num = int((model.outlier_noise > 0).sum())
+    if num and is_clear:
         return gap
-    num, n = int((extra > 0).sum()), far.shape[-1]
-    loss, robust = _total_loss(mll) + num * price_of_outlier(n), Fitted.of(mll)
-    if num > 0 and loss < losses[0] - MOST_GAIN * far.numel():
-        return gap
-    plain_gap = plain()
-    if num == 0 or loss >= _total_loss(mll):
-        return plain_gap
+    robust, loss = _Kept.of(mll, gap), _total_loss(mll)
+    if plain is None:
+        start.give(mll)
+        plain = _Kept.of(mll, fit())
+    plain.give(mll)
+    price = num * price_of_outlier(far.shape[-1])
+    if num == 0 or loss + price >= _total_loss(mll):
+        return plain.gap
     robust.give(mll)
-    model.outlier_noise = extra
     return gap
 
 
-def _fit_of_few(mll: MarginalLogLikelihood, options: Options) -> Callable[[], None]:
-    """Fits of some random rows, from where the last one ended.
+def _look(mll: MarginalLogLikelihood) -> bool:
+    """Look for outliers under the present fit; say whether they are others."""
+    model, before = mll.model, mll.model.outlier_noise > 0
+    model.outlier_noise = model._found_outliers(least_scale=0.0)
+    return not torch.equal(model.outlier_noise > 0, before)
 
-    All data have the hyperparameters then, and as few inducing points.
+
+def _gain_of_few(mll: MarginalLogLikelihood, options: Options) -> float | None:
+    """Search by fits of some random rows; the model has what was found.
+
+    Returns:
+        What outliers among these rows gain, in multiples of their price; zero if they
+        have none. None where all rows are as few, or some can't be fitted.
     """
-    model, part = mll.model, on_random_rows(mll, SEARCH_ROWS)
+    model = mll.model
+    n, num_rows = model.train_targets.shape[-1], SEARCH_ROWS
+    num_rows = min(num_rows, num_exact_rows(model))
+    if n <= num_rows or model.learn_inducing_points or not is_divisible(mll, options):
+        return None
     points = model._points()
     if points.are_drawn_freely:
-        cap = min(SEARCH_ROWS, points.max_inducing_points or SEARCH_ROWS)
+        cap = min(num_rows, points.max_inducing_points or num_rows)
         points = replace(points, max_inducing_points=cap)
-    rows, options = shuffled_rows(model)[:SEARCH_ROWS], in_few_steps(options)
+    rows, losses = shuffled_rows(model)[:num_rows], list[float]()
+    try:
+        part = on_random_rows(mll, num_rows)
+        for _ in range(1 + REFITS):
+            part.train().model.outlier_noise = model.outlier_noise[..., rows]
+            fit_once(part, in_few_steps(options))
+            losses.append(_total_loss(part))
+            _give(dict(part.named_parameters()), mll)
+            model._take(model._draw(points))
+            if not _look(mll):
+                break
+    except NUMERICAL_ERRORS:
+        return None
+    num = int((part.model.outlier_noise > 0).sum())
+    return (losses[0] - losses[-1]) / (num * price_of_outlier(n)) if num else 0.0
 
-    def fit() -> None:
-        part.train().model.outlier_noise = model.outlier_noise[..., rows]
-        fit_once(part, options)
-        replace(Fitted.of(part), chosen=model._inducing_set()).give(mll)
-        model._take(model._draw(points))
 
-    return fit
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """All that a fit changes, and how far it is from the likelihood's optimum."""
 
+    parameters: dict[str, Tensor]
+    learned_points: Tensor | None
+    state: Any
+    outlier_noise: Tensor
+    gap: LikelihoodGap | None
 
-def _values(mll: MarginalLogLikelihood) -> dict[str, Tensor]:
-    """A copy of the parameters of an objective."""
-    return {name: p.detach().clone() for name, p in mll.named_parameters()}
+    @classmethod
+    def of(cls, mll: MarginalLogLikelihood, gap: LikelihoodGap | None = None) -> Self:
+        """Of a model as it is."""
+        model = mll.model
+        parameters = {n: p.detach().clone() for n, p in mll.named_parameters()}
+        points, extra = model.learned_points, model.outlier_noise
+        return cls(parameters, points, model._state, extra, gap)
+
+    def give(self, mll: MarginalLogLikelihood) -> None:
+        """Set it, in train mode."""
+        model = mll.model
+        model.learned_points = self.learned_points
+        _give(self.parameters, mll)
+        model._state = self.state
+        model.outlier_noise = self.outlier_noise  # drops what was made with others
 
 
 @torch.no_grad()
-def _give(values: dict[str, Tensor], mll: MarginalLogLikelihood) -> None:
-    """Set the parameters of an objective, in train mode."""
+def _give(parameters: dict[str, Tensor], mll: MarginalLogLikelihood) -> None:
+    """Set parameters by their names, in train mode."""
     for name, parameter in mll.train().named_parameters():
-        parameter.copy_(values[name])
+        parameter.copy_(parameters[name])
 
 
 def _total_loss(mll: MarginalLogLikelihood) -> float:

@@ -249,6 +249,14 @@ def test_few_rows_are_fitted_in_the_search(monkeypatch):
     assert set(searched) == {30} and 2 <= len(searched) <= 4 and last == N
 
 
+def test_all_rows_are_fitted_once_where_nothing_is_found(monkeypatch):
+    monkeypatch.setattr(robust_fit, "SEARCH_ROWS", 30)
+    sizes = counted_fits(monkeypatch)
+    model = model_of(False, *data(()), robust=True)
+    fit_gpytorch_mll(make_mll(model), **SHORT)
+    assert sizes == [30, N]
+
+
 def test_the_plain_fit_is_asked_where_few_rows_do_not_tell(monkeypatch):
     """With the same result, whichever of the two is fitted."""
     monkeypatch.setattr(robust_fit, "SEARCH_ROWS", 30)

@@ -63,6 +63,8 @@ def fit_robustly(
         start.give(mll)
         model.outlier_noise = extra
         gap = fit()
+        if not extra.any():
+            return gap
     else:
         start.give(mll)
         model.outlier_noise = far

@@ -692,10 +692,11 @@ class SparseGP(ExactGP):
         observations better that are left out are kept, and `summary` says how far they
         are from the optimum of that likelihood. Fits of one output end where a step
         gains less than 1e-5 for each observation, unless `ftol` or `gtol` is among the
-        options. Without `optimizer_kwargs` shorter lengthscales are tried then, since
-        the likelihood may have an optimum there that no small steps lead to. Asking for
-        `rounds`, a cap or a limit of time asks for the bound alone, and `rounds` for
-        SciPy's own criteria.
+        options. Without `optimizer_kwargs` optima of 500 rows from two other starts and
+        shorter lengthscales are tried then, since the likelihood may have an optimum
+        there that no small steps lead to. Asking for `rounds`, a cap or a limit of time
+        asks for the bound alone, and `rounds` for SciPy's own criteria; a robust model
+        looks for outliers by exact fits of 500 rows even so, but for a limit of time.
 
         Hyperparameters are fitted with at most `max_fit_inducing_points`, where the
         model draws them itself; the final, larger set is drawn once, under the fitted

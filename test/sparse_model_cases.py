@@ -188,7 +188,10 @@ def dense_prior(model: SparseSingleTaskGP) -> tuple[Tensor, Tensor, Tensor]:
         return model.covar_module(A, B).to_dense()
 
     X = model.transform_inputs(model.train_inputs[0])
+    transform = getattr(model, "input_transform", torch.nn.Identity())
+    transform.eval()  # what it has learned is of the data, not of inducing points
     S = as_seen(model, model.inducing_points)
+    transform.train(model.training)
     Q = k(X, S) @ torch.linalg.solve(k(S, S), k(S, X))
     return model.mean_module(X), Q, (k(X, X) - Q).diagonal(dim1=-1, dim2=-2)
 

@@ -110,7 +110,7 @@ class SparseSingleTaskGP(SparseGP, SingleTaskGP):
             or else the first prediction, and a warning names their rows. A true value
             that nothing near confirms, such as a narrow peak, is taken for one as well.
             Where it finds none, fit and posterior are those of a model that is not
-            robust. A fit costs one to five times as much. Values far from all others
+            robust. A fit costs one to six times as much. Values far from all others
             say nothing of the default outcome transform's mean and scale.
         **unknown: None is taken. The error names the model that has such an argument.
 

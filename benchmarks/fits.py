@@ -11,7 +11,7 @@ Tables print how much larger the negative log predictive density (NLPD) of up to
 other points is than the exact fit's, noise included: median, the share of cases within
 0.03, the largest; and the cases beyond 0.08. CPU seconds, and how many times quicker a
 fit was, median and least, are of the cases whose runs are of one day and processor:
-`timed` of them. The plot shows each case.
+`timed` of them; in `slower` of these a fit took longer. The plot shows each case.
 
     OMP_NUM_THREADS=1 python -m benchmarks.fits --store FILE.json.gz
     python -m benchmarks.fits --report benchmarks/results/fits.json.gz --plot fits.png
@@ -252,6 +252,7 @@ def report(store: Store, args: argparse.Namespace) -> str:
         "fit, s",
         "times quicker, median",
         "least",
+        "slower",
     ]
     rows, far = [head, ["---"] * len(head)], list[str]()
     for method in args.methods:
@@ -291,11 +292,12 @@ def times_of(found: Sequence[Pair]) -> list[str]:
         if machine_of(ours) == machine_of(exact)
     ]
     if not timed:
-        return ["0", *"----"]
+        return ["0", *"-----"]
     seconds = [f"{statistics.median(each):.3g}" for each in zip(*timed, strict=True)]
     quicker = [exact / ours for exact, ours in timed]
     ratios = f"{statistics.median(quicker):.2g}", f"{min(quicker):.2g}"
-    return [str(len(timed)), *seconds, *ratios]
+    slower = sum(ratio < 1 for ratio in quicker)
+    return [str(len(timed)), *seconds, *ratios, str(slower)]
 
 
 def machine_of(run: Record) -> str:

@@ -174,7 +174,7 @@ def report(store: Store, args: argparse.Namespace) -> str:
                 f"| {_median(records, 'rmse'):.3g} | {_median(records, 'nlpd'):.2f} "
                 f"| {time:.2g} | {time / plain:.1f} |"
             )
-    lines += ["", "### Strategies", ""]
+    lines += ["", *_times(found), "", "### Strategies", ""]
     lines += _head("function", "wrong", "method", "mean regret", "best", "s")
     for (what, kind, *place), records in found.items():
         if what == "strategy":
@@ -185,6 +185,21 @@ def report(store: Store, args: argparse.Namespace) -> str:
                 f"| {_median(records, 'seconds'):.2g} |"
             )
     return "\n".join(lines)
+
+
+def _times(found: dict[tuple[str, ...], list[Record]]) -> list[str]:
+    """How many times a plain fit a robust one takes, a line for each n."""
+    ratios: dict[int, list[float]] = {}
+    for (what, kind, *place), records in found.items():
+        if what == "model" and kind == "robust":
+            plain = _median(found[("model", "plain", *place)], "seconds")
+            ratio = _median(records, "seconds") / plain
+            ratios.setdefault(int(place[-1]), []).append(ratio)
+    return [
+        f"A robust fit of {n:,} observations takes {min(each):.1f} to {max(each):.1f} "
+        f"times the plain one, {statistics.median(each):.1f} by the median of the rows."
+        for n, each in sorted(ratios.items())
+    ]
 
 
 def _order(key: str) -> tuple[Any, ...]:

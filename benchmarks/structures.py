@@ -7,7 +7,7 @@ kernel with GPyTorch's defaults, `default` the kernel of `SparseSingleTaskGP`. T
 others are two outputs in one model, the same two in a `ModelListGP`, a category by
 `cat_dims`, three tasks in `SparseMultiTaskGP`, a `LinearTruncatedFidelityKernel` of
 BoTorch, a sum of two Matern kernels of three features, and warped inputs with noise
-variances that are given, a bit different at each point.
+variances that are given; these rise along a feature, the noise itself does not.
 
 Seconds are of one fit by `fit_gpytorch_mll` with the first prediction, first as by
 default, then with as many inducing points for all models, which are given. Beside them

@@ -73,7 +73,7 @@ def test_the_table() -> None:
     _, _, row, _, *far = report(store, args).splitlines()
     assert [cell.strip() for cell in row.split("|")[1:-1]] == [
         *("**sparse**", "40", "3", "+0.0100", "67%", "67%", "+0.100"),
-        *("2", "7", "2.5", "3", "2"),
+        *("2", "7", "2.5", "3", "2", "0"),
     ]
     (line,) = far
     assert "Branin, n = 40, noise 0.1, seed 2: 0.500, exact 0.400" in line

@@ -20,7 +20,7 @@ def test_values_that_are_wrong(share: float) -> None:
     assert bool(((off - f)[~is_wrong].abs() < 5 * outliers.NOISE).all())
 
 
-def test_a_model_without_data_is_judged_by_its_prior() -> None:
+def test_densities_are_those_of_noisy_values() -> None:
     class Model:
         def posterior(self, X: torch.Tensor, observation_noise: bool) -> "Model":
             assert observation_noise
@@ -50,4 +50,5 @@ def test_regret_is_of_what_is_true_and_tables_have_all() -> None:
         store.records[f"model/{kind}/branin/0.0/-1e6/100/0"] = record
     text = outliers.report(store, None)  # type: ignore[arg-type]
     assert "| branin | 100 | 0% | robust | 0.5 | 1.00 | 3 | 1.5 |" in text
+    assert "of 100 observations takes 1.5 to 1.5 times the plain one, 1.5 by" in text
     assert "| branin | 5% -1e6 | random |" in text

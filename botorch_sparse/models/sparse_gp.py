@@ -269,8 +269,11 @@ class SparseGP(ExactGP):
             data = TrainingData.of(self, None if known is None else known.rows)
         return points.draw(self.covar_module, data, previous=known, generator=generator)
 
-    def _take(self, chosen: InducingSet) -> None:
-        """Use these inducing points, and drop what was made with others."""
+    def _take(self, chosen: InducingSet | None) -> None:
+        """Use these inducing points, and drop what was made with others.
+
+        None for new ones when they are needed.
+        """
         self._clear_cache()
         self._state = SparseState(chosen)
 
@@ -695,8 +698,8 @@ class SparseGP(ExactGP):
         options. Without `optimizer_kwargs` optima of 500 rows from two other starts and
         shorter lengthscales are tried then, since the likelihood may have an optimum
         there that no small steps lead to. Asking for `rounds`, a cap or a limit of time
-        asks for the bound alone, and `rounds` for SciPy's own criteria; a robust model
-        looks for outliers by exact fits of 500 rows even so, but for a limit of time.
+        asks for the bound alone, and `rounds` for SciPy's own criteria. A robust model
+        still looks for outliers by exact fits of 500 rows, unless time is limited.
 
         Hyperparameters are fitted with at most `max_fit_inducing_points`, where the
         model draws them itself; the final, larger set is drawn once, under the fitted

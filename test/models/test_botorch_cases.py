@@ -264,9 +264,9 @@ def test_optimizers_bounds_and_parameters_that_play_no_role(
 
 @pytest.mark.parametrize("power, is_definite", [(0.5, False), (1.0, True)])
 def test_a_fidelity_kernel_of_a_power_that_is_not_whole(power, is_definite):
-    """Is no kernel: with `p` of 0.5 `(1 + s t)^p` has the coefficient -1/8 of a square.
+    """Is no kernel: `(1 + s t)^0.5` is `1 + s t / 2 - (s t)^2 / 8`, and so on.
 
-    Along `(1 - s) v(s)` at one point, where all Matern kernels are one.
+    The other feature is the same everywhere, so that all Matern kernels are one.
     """
     kernel = LinearTruncatedFidelityKernel([0], dimension=2).double()
     kernel.power = power

@@ -242,7 +242,7 @@ def counted_fits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_few_rows_are_fitted_in_the_search(monkeypatch):
     """And all rows once, where outliers pay for sure."""
-    monkeypatch.setattr(robust_fit, "SEARCH_ROWS", 30)
+    monkeypatch.setattr(robust_fit, "FEW_ROWS", 30)
     sizes = counted_fits(monkeypatch)
     fitted(False, *data())
     *searched, last = sizes
@@ -250,7 +250,7 @@ def test_few_rows_are_fitted_in_the_search(monkeypatch):
 
 
 def test_all_rows_are_fitted_once_where_nothing_is_found(monkeypatch):
-    monkeypatch.setattr(robust_fit, "SEARCH_ROWS", 30)
+    monkeypatch.setattr(robust_fit, "FEW_ROWS", 30)
     sizes = counted_fits(monkeypatch)
     model = model_of(False, *data(()), robust=True)
     fit_gpytorch_mll(make_mll(model), **SHORT)
@@ -259,7 +259,7 @@ def test_all_rows_are_fitted_once_where_nothing_is_found(monkeypatch):
 
 def test_the_plain_fit_is_asked_where_few_rows_do_not_tell(monkeypatch):
     """With the same result, whichever of the two is fitted."""
-    monkeypatch.setattr(robust_fit, "SEARCH_ROWS", 30)
+    monkeypatch.setattr(robust_fit, "FEW_ROWS", 30)
     expected = fitted(False, *data())
     monkeypatch.setattr(robust_fit, "CLEARLY", float("inf"))
     sizes = counted_fits(monkeypatch)
@@ -273,7 +273,7 @@ def test_the_plain_fit_is_asked_where_few_rows_do_not_tell(monkeypatch):
 @pytest.mark.parametrize("rows", [30, 500])
 def test_the_plain_fit_is_kept_unless_outliers_pay(rows, clearly, monkeypatch):
     """Here none does, as dear as they are; where that is looked at it is plain."""
-    monkeypatch.setattr(robust_fit, "SEARCH_ROWS", rows)
+    monkeypatch.setattr(robust_fit, "FEW_ROWS", rows)
     monkeypatch.setattr(robust_fit, "price_of_outlier", lambda num: 1e6)
     monkeypatch.setattr(robust_fit, "CLEARLY", clearly)
     X, Y = data((2.0, -2.0, 2.0))  # none is far
@@ -285,6 +285,22 @@ def test_the_plain_fit_is_kept_unless_outliers_pay(rows, clearly, monkeypatch):
         assert robust.outlier_noise.any()
         return
     fit_gpytorch_mll(make_mll(robust), **SHORT)
+    states = plain.state_dict(), robust.state_dict()
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert not robust.outlier_noise.any()
+
+
+def test_a_refit_forgets_outliers_that_no_longer_pay(monkeypatch):
+    """It is the plain fit from the same hyperparameters, to the bit."""
+    monkeypatch.setattr(robust_fit, "FEW_ROWS", 30)
+    X, Y = data((2.0, -2.0, 2.0))
+    robust = fitted(False, X, Y)
+    assert robust.outlier_noise.any()
+    plain = copy.deepcopy(robust)
+    plain.robust, plain.outlier_noise = False, torch.zeros_like(robust.outlier_noise)
+    monkeypatch.setattr(robust_fit, "price_of_outlier", lambda num: 1e6)
+    for model in (plain, robust):
+        fit_gpytorch_mll(make_mll(model), **SHORT)
     states = plain.state_dict(), robust.state_dict()
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert not robust.outlier_noise.any()
@@ -311,7 +327,7 @@ def test_rows_that_cannot_be_fitted_apart(monkeypatch):
         raise ModelFittingError("no")
 
     expected = fitted(False, *data())
-    monkeypatch.setattr(robust_fit, "SEARCH_ROWS", 30)
+    monkeypatch.setattr(robust_fit, "FEW_ROWS", 30)
     monkeypatch.setattr(robust_fit, "on_random_rows", fails)
     model = fitted(False, *data())
     state, wanted = model.state_dict(), expected.state_dict()

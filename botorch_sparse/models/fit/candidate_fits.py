@@ -49,13 +49,13 @@ class Fitted:
     """What a fit leads to: the parameters of the objective, and inducing points."""
 
     hyperparameters: dict[str, Tensor]
-    chosen: InducingSet
+    chosen: InducingSet | None  # None: they are drawn when they are needed
 
     @classmethod
     def of(cls, mll: MarginalLogLikelihood) -> Self:
         """A copy of the present ones."""
         values = {name: p.detach().clone() for name, p in mll.named_parameters()}
-        return cls(values, mll.model._inducing_set())
+        return cls(values, mll.model._state.chosen)
 
     @torch.no_grad()
     def give(self, mll: MarginalLogLikelihood) -> None:
@@ -141,8 +141,10 @@ def _ordinary_rows(model: ExactGP, fits: Sequence[Fitted]) -> Tensor:
     rows, group = shuffled_rows(model), model._inducing_set().rows.inverse
     is_inducing = torch.zeros_like(group, dtype=torch.bool)
     for fitted in fits:
-        if fitted.chosen.index is not None and not fitted.chosen.is_complete:
-            is_inducing[group[fitted.chosen.index.reshape(-1)]] = True
+        chosen = fitted.chosen
+        if chosen is None or chosen.index is None or chosen.is_complete:
+            continue
+        is_inducing[group[chosen.index.reshape(-1)]] = True
     ordinary = rows[~is_inducing[group[rows]]]
     return ordinary if len(ordinary) >= LEAST_LEFT_OUT else rows
 

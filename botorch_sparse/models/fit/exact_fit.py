@@ -57,9 +57,9 @@ NUM_MATRICES = 8
 # A slope below which a fit of all rows begins where it is. On four functions it was at
 # most 0.08 after a fit and a quarter more rows, and 0.15 or more at the first fit.
 NEAR = 0.1
-# Where fits of few rows begin besides: lengthscales as parts of what they are at first,
-# and noise as a share of the variance. Of 193 fits to 600 points of the functions of
-# `benchmarks.fits` six had ended at an optimum worse than BoTorch's.
+# Where fits of few rows begin besides: factors of the first lengthscales, and noise as
+# a share of the variance. Of 193 fits to 600 points of `benchmarks.fits` six had ended
+# at an optimum worse than BoTorch's.
 FEW_ROWS, STARTS = 500, ((0.25, 0.01), (3.0, 0.3))
 # This part of a lengthscale is tried, with as much of the noise, of so many of the
 # shortest ones. A fit goes on from there where the objective of an observation is not
@@ -91,14 +91,14 @@ def fit_exact(
     if is_one:
         options = in_few_steps(options)
     is_short = num_rows <= FIRST_ROWS or _slope(mll, num_rows) < NEAR
-    few, has_moved = on_random_rows(mll, FEW_ROWS) if may_leap else None, False
+    has_moved = False
     for size in [num_rows] if is_short else [FIRST_ROWS, num_rows]:
         part = on_random_rows(mll, size)
-        before = inf if few is None else _loss(part)
+        before = _loss(part) if may_leap else -inf
         fit_once(part, options)
-        if few is not None and not has_moved and _loss(part) < before - NEARLY:
+        if not has_moved and may_leap and _loss(part) < before - NEARLY:
             has_moved = True
-            _begin_elsewhere(part, few, options)
+            _begin_elsewhere(part, on_random_rows(mll, FEW_ROWS), options)
         while has_moved and _leap(part, options):
             pass
         fitted = replace(Fitted.of(part), chosen=model._inducing_set())
@@ -133,7 +133,7 @@ def _begin_elsewhere(
 
 @torch.no_grad()
 def _scale(few: MarginalLogLikelihood, length: float, noise: float) -> None:
-    """Set lengthscales to parts of what they are, noise to a share of the variance."""
+    """Multiply lengthscales, and set noise to a share of the variance."""
     for kernel, lengthscale in _lengthscales(few):
         _set(kernel, "lengthscale", length * lengthscale)
     for module in _noises(few):

@@ -135,8 +135,8 @@ class PlainLikelihood:
             X = model.transform_inputs(model.train_inputs[0])
         if parameters["lengthscale"].shape not in ((1, 1), (1, X.shape[-1])):
             return None
-        Y, extra = model.train_targets, getattr(model, "_outlier_noise", None)
-        extra = torch.zeros_like(Y) if extra is None else extra
+        Y = model.train_targets
+        extra = getattr(model, "outlier_noise", torch.zeros_like(Y))
         return cls(X - X.mean(0), Y, extra, profile, parameters, priors)
 
     def loss_and_gradient(self) -> tuple[Tensor, dict[str, Tensor]]:

@@ -49,6 +49,10 @@ def test_a_run_measures_new_observations() -> None:
     error = (data.test_Y - latent.mean).square().mean().item()
     assert found["rmse"] == pytest.approx(math.sqrt(error), abs=2e-5)
     covered = (normal.cdf(data.test_Y) - 0.5).abs() <= 0.475
+    with torch.no_grad():
+        mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+        objective = mll(model(*model.train_inputs), model.train_targets).item()
+    assert found["loss"] == pytest.approx(-objective, abs=2e-5)
     assert found["coverage"] == pytest.approx(covered.double().mean().item(), abs=2e-3)
 
 
@@ -57,7 +61,10 @@ def run(nlpd: float, seconds: float, commit: str, day: int) -> Record:
 
 
 def test_the_table() -> None:
-    """Three cases, of which two were timed on the same day, and one is far."""
+    """Three cases, of which two were timed on the same day, and one is far.
+
+    Objectives of two are known: one optimum is better than the exact fit's, one worse.
+    """
     store = Store(None)
     runs = {
         1: (run(0.10, 2.0, "a", 1), run(0.09, 8.0, "b", 1)),
@@ -67,16 +74,20 @@ def test_the_table() -> None:
     for seed, pair in runs.items():
         for method, record in zip(("sparse", "exact"), pair, strict=True):
             store.records[key_of(CASE._replace(seed=seed), method)] = record
+    for seed, losses in {1: (0.70, 0.68), 2: (0.90, 0.91)}.items():
+        for method, loss in zip(("sparse", "exact"), losses, strict=True):
+            store.records[key_of(CASE._replace(seed=seed), method)]["loss"] = loss
     args = Namespace(
         names=["Branin"], sizes=[40], noises=[0.1], seeds=3, methods=["sparse"]
     )
     _, _, row, _, *far = report(store, args).splitlines()
     assert [cell.strip() for cell in row.split("|")[1:-1]] == [
-        *("**sparse**", "40", "3", "+0.0100", "67%", "67%", "+0.100"),
+        *("**sparse**", "40", "3", "+0.0100", "67%", "67%", "+0.100", "1 of 2"),
         *("2", "7", "2.5", "3", "2", "0"),
     ]
     (line,) = far
     assert "Branin, n = 40, noise 0.1, seed 2: 0.500, exact 0.400" in line
+    assert line.endswith("(objectives -0.900 and -0.910)")
 
 
 def test_names_are_known() -> None:

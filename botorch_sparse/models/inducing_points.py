@@ -7,7 +7,7 @@ batch that got fewer points than others get their next most probable ones.
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -113,8 +113,9 @@ def sample_shared_points(
 
     The sampler sees one output of one element at a time. `X` (`aug_batch x n x d`),
     `noise` and `variance` (`aug_batch x n`) have the outputs as the last batch
-    dimension, where there are several. Indices are sorted. Cost: O(n m^2) for each
-    output of each element.
+    dimension, where there are several. Indices are sorted: the union of those that each
+    output draws by itself from the same state of the generator, thinned or filled up
+    to the size of all elements. Cost: O(n m^2) for each output of each element.
     """
     aug_batch, n = noise.shape[:-1], noise.shape[-1]
     if not aug_batch:
@@ -134,20 +135,19 @@ def sample_shared_points(
         outputs = [(*element, t) for t in range(num_outputs)]
         outputs = outputs if num_outputs > 1 else [element]
         kernels = [kernel_at(covar_module, output) for output in outputs]
-        device = generator.device
-        seed = int(torch.randint(2**31, (), generator=generator, device=device))
-        draws = [
-            sample_inducing_points(
+        draws, state = list[Tensor](), generator.get_state()
+        for kernel, output in zip(kernels, outputs, strict=True):
+            generator.set_state(state)
+            index = sample_inducing_points(
                 sampler,
                 kernel,
                 X[output],
                 noise[output],
-                generator=torch.Generator(device).manual_seed(seed),
+                generator=generator,
                 variance=None if variance is None else variance[output],
                 cap=cap,
             )
-            for kernel, output in zip(kernels, outputs, strict=True)
-        ]
+            draws.append(index)
         chosen.append(torch.cat(draws).unique())
         leverages.append(_leverage_of(kernels, X, noise, outputs))
     size = max(len(index) for index in chosen)
@@ -287,6 +287,21 @@ class InducingPoints:
     keeps_all_of_few: bool  # see `EXACT_SIZE` and `MOST_EXACT`
     max_inducing_points: int | None  # cap on drawn points, or None for the sampler's
     max_memory: int | None  # bytes for all outputs together, or None for no such bound
+
+    def together(self, drawn: Sequence[InducingSet], num_points: int) -> Tensor | None:
+        """Training rows that outputs draw together, of those that each drew alone.
+
+        None where that takes another draw: of what was not drawn, or of too many.
+        """
+        rows = [each.index for each in drawn if not each.is_complete]
+        known = [index for index in rows if index is not None and index.dim() == 1]
+        if self.given is not None or len(known) < len(drawn):
+            return None
+        union = torch.cat(known).unique()
+        m, num_outputs = len(union), len(drawn)
+        is_fine = m <= self.cap(num_outputs)
+        is_fine &= not self._prefers_all(m, num_points, num_outputs)
+        return union if is_fine else None
 
     @property
     def are_drawn_freely(self) -> bool:

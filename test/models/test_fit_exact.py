@@ -255,6 +255,38 @@ def test_only_what_is_fitted_is_shortened():
     assert exact_fit._shortened(part, torch.inf) is None
 
 
+def test_all_lengthscales_are_shortened_together_with_the_best_constant():
+    """A valley in which no lengthscale gains by itself, and all of them do."""
+    X, _ = wave(60)
+    Y = 30.0 * (X - 0.4).square().sum(-1, keepdim=True).exp()
+    model = SparseSingleTaskGP(X, Y, outcome_transform=None)
+    fit(model)
+    optimum = model.covar_module.lengthscale.detach().clone()
+    mll, (length, less) = make_mll(model), exact_fit.TOGETHER
+    least = model.covar_module.raw_lengthscale_constraint.lower_bound
+    model.covar_module.lengthscale = least + (optimum - least) / length
+    model.likelihood.noise = model.likelihood.noise.detach() / less
+    model.mean_module.initialize(constant=model.mean_module.constant.item() + 5.0)
+    part = on_random_rows(mll, len(X))
+    start = Fitted.of(part)
+    shorter = exact_fit._shortened(part, torch.inf)
+    assert shorter is not None
+    shorter.give(part)
+    close(part.model.covar_module.lengthscale.detach(), optimum)
+    loss = exact_fit._loss(part)
+    constant = part.model.mean_module.constant.item()
+    for step in (-0.1, 0.1):
+        part.model.mean_module.initialize(constant=constant + step)
+        assert exact_fit._loss(part) > loss
+    start.give(part)
+    part.model.mean_module.raw_constant.requires_grad_(False)
+    exact_fit._shorten_all(part)
+    assert (
+        part.model.mean_module.constant
+        == start.hyperparameters["model.mean_module.raw_constant"]
+    )
+
+
 def test_what_is_kept_is_all_of_it(double, monkeypatch, is_rival):
     """Inputs are those of the warping that was kept; its points' cap is reported."""
     scores = iter([0.0, 1.0])

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.fit.outputs_apart import outputs_apart
+from botorch_sparse.models.inducing_points import InducingSet
 
 N = 520
 SHORT: dict[str, Any] = {"optimizer_kwargs": {"options": {"maxiter": 3}}}
@@ -50,6 +51,41 @@ def test_as_models_of_their_own(batch_shape, double):
             torch.testing.assert_close(together, apart.reshape(together.shape))
     assert model.likelihood.noise.max() > 1.1 * model.likelihood.noise.min()
     assert model.posterior(X[..., :3, :]).mean.isfinite().all()
+
+
+def test_points_are_what_is_drawn_for_all_outputs(double, monkeypatch):
+    """Without another draw."""
+    draws, original = list[object](), SparseSingleTaskGP._draw
+
+    def spied(self: Any, *args: Any) -> Any:
+        draws.append(self)
+        return original(self, *args)
+
+    monkeypatch.setattr(SparseSingleTaskGP, "_draw", spied)
+    X, Y = data(**double)
+    Y[:7, 1] += 4.0  # outputs that call for different points
+    model = SparseSingleTaskGP(X, Y)
+    fit_gpytorch_mll(make_mll(model), **SHORT)
+    assert all(other is not model for other in draws)
+    drawn = model.inducing_points
+    assert drawn.shape[-2] < N
+    assert torch.equal(model.resparsify().inducing_points, drawn)
+
+
+@pytest.mark.parametrize(
+    "most, given, expected",
+    [(4, False, [1, 3, 5, 8]), (3, False, None), (4, True, None)],
+)
+def test_points_together_are_at_most_the_cap(most, given, expected, double):
+    X = torch.rand(40, 1, **double)
+    sets = [
+        InducingSet(X, X.new_tensor(rows).long(), None) for rows in ([1, 5], [3, 5, 8])
+    ]
+    model = SparseSingleTaskGP(
+        X, X, inducing_points=X[:2] if given else None, max_inducing_points=most
+    )
+    index = model._points().together(sets, len(X))
+    assert (None if index is None else index.tolist()) == expected
 
 
 def test_where_outputs_share_something(double):

@@ -6,9 +6,10 @@ costs what all of them cost, and the last one to end decides how many there are.
 
 import torch
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
+from gpytorch.models import ExactGP
 
-from botorch_sparse.models.inducing_points import EXACT_SIZE
-from botorch_sparse.models.training_data import outputs_in_batch
+from botorch_sparse.models.inducing_points import EXACT_SIZE, InducingSet
+from botorch_sparse.models.training_data import outputs_in_batch, raw_inputs
 
 
 def outputs_apart(mll: MarginalLogLikelihood) -> list[MarginalLogLikelihood]:
@@ -39,8 +40,18 @@ def give_back(mll: MarginalLogLikelihood, parts: list[MarginalLogLikelihood]) ->
             for name, dim in model._subset_batch_dict.items():
                 row = model.get_parameter(name).select(dim, j)
                 row.copy_(part.model.get_parameter(name).reshape(row.shape))
-    model._take(model._draw(model._points()))
+    model._take(_drawn_by(parts, model) or model._draw(model._points()))
     gaps = [part.model._likelihood_gap for part in parts]
     model._likelihood_gap = None if None in gaps else max(gaps)
     if model.robust:
         model._outlier_noise = torch.stack([p.model.outlier_noise for p in parts], -2)
+
+
+def _drawn_by(parts: list[MarginalLogLikelihood], model: ExactGP) -> InducingSet | None:
+    """What the model would draw for all outputs, of what the parts drew for theirs."""
+    chosen = [part.model._inducing_set() for part in parts]
+    rows = chosen[0].rows
+    index = model._points().together(chosen, len(rows.first))
+    if index is None:
+        return None
+    return InducingSet.of_rows(raw_inputs(model), rows, rows.inverse[index])

@@ -136,6 +136,7 @@ def sample_shared_points(
         outputs = outputs if num_outputs > 1 else [element]
         kernels = [kernel_at(covar_module, output) for output in outputs]
         draws, state = list[Tensor](), generator.get_state()
+        seed = torch.randint(2**31, (), generator=generator, device=generator.device)
         for kernel, output in zip(kernels, outputs, strict=True):
             generator.set_state(state)
             index = sample_inducing_points(
@@ -148,6 +149,7 @@ def sample_shared_points(
                 cap=cap,
             )
             draws.append(index)
+        generator.manual_seed(int(seed))  # the next element sees other numbers
         chosen.append(torch.cat(draws).unique())
         leverages.append(_leverage_of(kernels, X, noise, outputs))
     size = max(len(index) for index in chosen)
@@ -288,20 +290,23 @@ class InducingPoints:
     max_inducing_points: int | None  # cap on drawn points, or None for the sampler's
     max_memory: int | None  # bytes for all outputs together, or None for no such bound
 
-    def together(self, drawn: Sequence[InducingSet], num_points: int) -> Tensor | None:
-        """Training rows that outputs draw together, of those that each drew alone.
+    def together(
+        self, drawn: Sequence[InducingSet], rows: RepeatedRows
+    ) -> Tensor | None:
+        """What outputs draw together, of what each drew alone; indices into `rows`.
 
-        None where that takes another draw: of what was not drawn, or of too many.
+        None where that takes another draw: a sampler's own, of batches, or of too many.
         """
-        rows = [each.index for each in drawn if not each.is_complete]
-        known = [index for index in rows if index is not None and index.dim() == 1]
-        if self.given is not None or len(known) < len(drawn):
+        known = [i.index for i in drawn if i.index is not None and i.index.dim() == 1]
+        if not self.are_drawn_freely or len(known) < len(drawn):
             return None
-        union = torch.cat(known).unique()
-        m, num_outputs = len(union), len(drawn)
-        is_fine = m <= self.cap(num_outputs)
-        is_fine &= not self._prefers_all(m, num_points, num_outputs)
-        return union if is_fine else None
+        num_points, num_outputs = len(rows.first), len(drawn)
+        union, cap = torch.cat(known).unique(), self.cap(num_outputs)
+        if self._prefers_all(min(len(union), cap), num_points, num_outputs):
+            return torch.arange(num_points, device=union.device)
+        if len(union) > cap or any(each.is_complete for each in drawn):
+            return None
+        return rows.inverse[union]
 
     @property
     def are_drawn_freely(self) -> bool:

@@ -14,6 +14,8 @@ from botorch.models.transforms.input import Warp
 from gpytorch.constraints import GreaterThan, LessThan
 from gpytorch.kernels import RBFKernel
 from gpytorch.likelihoods import StudentTLikelihood
+from gpytorch.means import ConstantMean
+from gpytorch.priors import UniformPrior
 from linear_operator.utils.errors import NotPSDError
 from sparse_model_cases import make_mll
 from torch import Tensor
@@ -256,7 +258,7 @@ def test_only_what_is_fitted_is_shortened():
 
 
 def test_all_lengthscales_are_shortened_together_with_the_best_constant():
-    """A valley in which no lengthscale gains by itself, and all of them do."""
+    """All of them gain more than any one, where all were too long."""
     X, _ = wave(60)
     Y = 30.0 * (X - 0.4).square().sum(-1, keepdim=True).exp()
     model = SparseSingleTaskGP(X, Y, outcome_transform=None)
@@ -285,6 +287,54 @@ def test_all_lengthscales_are_shortened_together_with_the_best_constant():
         part.model.mean_module.constant
         == start.hyperparameters["model.mean_module.raw_constant"]
     )
+
+
+@pytest.mark.parametrize("limit", ["prior", "constraint"])
+def test_a_constant_that_may_not_move_stays(limit):
+    """Where a step of one leads out of its prior, or of its constraint."""
+    X, Y = wave(60)
+    mean = ConstantMean(constant_prior=UniformPrior(-0.5, 0.5))
+    if limit == "constraint":
+        mean = ConstantMean(constant_constraint=GreaterThan(0.0))
+    mean = mean.to(X)
+    model = SparseSingleTaskGP(X, Y, mean_module=mean)
+    mean.initialize(constant=0.2)
+    part = on_random_rows(make_mll(model), len(X))
+    before = part.model.covar_module.lengthscale.detach().clone()
+    assert exact_fit._shorten_all(part) < torch.inf
+    assert part.model.mean_module.constant.item() == pytest.approx(0.2)
+    assert (part.model.covar_module.lengthscale < before).all()
+
+
+def test_lengthscales_that_their_prior_forbids_are_not_tried():
+    X, Y = wave(60)
+    kernel = RBFKernel(ard_num_dims=2, lengthscale_prior=UniformPrior(0.3, 5.0))
+    model = SparseSingleTaskGP(X, Y, covar_module=kernel.to(X))
+    model.covar_module.lengthscale = torch.tensor([[0.4, 3.0]], dtype=torch.float64)
+    part = on_random_rows(make_mll(model), len(X))
+    shorter = exact_fit._shortened(part, torch.inf)
+    assert shorter is not None
+    shorter.give(part)
+    assert part.model.covar_module.lengthscale[0].tolist() == pytest.approx([0.4, 1.5])
+
+
+def test_few_rows_say_too_little_of_the_noise_of_all():
+    """Ten times and a hundred times theirs are tried, as long as the loss falls."""
+    X, Y = wave()
+    part = on_random_rows(make_mll(SparseSingleTaskGP(X, Y)), len(X))
+    noises = part.likelihood.noise_covar
+    part.model.covar_module.lengthscale = torch.tensor([[1.0, 0.15]])
+    losses = []
+    for exponent in range(-3, 1):
+        noises.initialize(noise=10.0**exponent)
+        losses.append(exact_fit._loss(part))
+    best = losses.index(min(losses))
+    assert 0 < best < 3
+    noises.initialize(noise=1e-3)
+    loss, found = exact_fit._with_noise_of_all(part)
+    assert loss == pytest.approx(min(losses))
+    noise = found.hyperparameters["likelihood.noise_covar.raw_noise"].item()
+    assert noise == pytest.approx(10.0 ** (best - 3))
 
 
 def test_what_is_kept_is_all_of_it(double, monkeypatch, is_rival):

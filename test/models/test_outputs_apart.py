@@ -11,9 +11,11 @@ from gpytorch.kernels import MaternKernel
 from sparse_model_cases import make_mll
 from torch import Tensor
 
+from botorch_sparse.inducing import CertifiedSampler
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.fit.outputs_apart import outputs_apart
 from botorch_sparse.models.inducing_points import InducingSet
+from botorch_sparse.posteriors import RepeatedRows
 
 N = 520
 SHORT: dict[str, Any] = {"optimizer_kwargs": {"options": {"maxiter": 3}}}
@@ -53,8 +55,9 @@ def test_as_models_of_their_own(batch_shape, double):
     assert model.posterior(X[..., :3, :]).mean.isfinite().all()
 
 
-def test_points_are_what_is_drawn_for_all_outputs(double, monkeypatch):
-    """Without another draw."""
+@pytest.mark.parametrize("is_redrawn", [False, True])
+def test_points_are_what_is_drawn_for_all_outputs(is_redrawn, double, monkeypatch):
+    """Without another draw, if fits draw again at their end; with repeated rows."""
     draws, original = list[object](), SparseSingleTaskGP._draw
 
     def spied(self: Any, *args: Any) -> Any:
@@ -63,28 +66,45 @@ def test_points_are_what_is_drawn_for_all_outputs(double, monkeypatch):
 
     monkeypatch.setattr(SparseSingleTaskGP, "_draw", spied)
     X, Y = data(**double)
-    Y[:7, 1] += 4.0  # outputs that call for different points
+    X[1:9] = X[0]
+    Y[7:14, 1] += 4.0  # outputs that call for different points
     model = SparseSingleTaskGP(X, Y)
+    if is_redrawn:
+        model.max_fit_inducing_points = None
     fit_gpytorch_mll(make_mll(model), **SHORT)
-    assert all(other is not model for other in draws)
+    assert any(other is model for other in draws) == is_redrawn
     drawn = model.inducing_points
     assert drawn.shape[-2] < N
     assert torch.equal(model.resparsify().inducing_points, drawn)
 
 
-@pytest.mark.parametrize(
-    "most, given, expected",
-    [(4, False, [1, 3, 5, 8]), (3, False, None), (4, True, None)],
-)
-def test_points_together_are_at_most_the_cap(most, given, expected, double):
+TOGETHER = [
+    ({}, [[1, 5], [3, 5, 8]], [1, 3, 4, 7]),
+    ({"max_inducing_points": 4}, [[1, 5], [3, 5, 8]], [1, 3, 4, 7]),
+    ({"max_inducing_points": 3}, [[1, 5], [3, 5, 8]], None),
+    ({"inducing_sampler": CertifiedSampler()}, [[1, 5], [3, 5, 8]], None),
+    ({}, [range(30), range(4, 34)], "all"),  # nearly as many as there are
+    ({}, [[1, 5], "all"], "all"),
+    ({"max_inducing_points": 90}, [[1, 5], "all"], None),
+    ({}, [[[1, 5], [3, 8]], [[3, 5], [1, 2]]], None),  # of a batch
+]
+
+
+@pytest.mark.parametrize("options, drawn, expected", TOGETHER)
+def test_points_of_outputs_together(options, drawn, expected, double):
+    """Rows 0 and 4 are the same: what follows has its place among unique rows."""
     X = torch.rand(40, 1, **double)
+    X[4] = X[0]
+    rows = RepeatedRows.find(X)
     sets = [
-        InducingSet(X, X.new_tensor(rows).long(), None) for rows in ([1, 5], [3, 5, 8])
+        InducingSet(X, rows.first, None, is_complete=True)
+        if index == "all"
+        else InducingSet(X, torch.tensor(index).to(rows.first), None)
+        for index in drawn
     ]
-    model = SparseSingleTaskGP(
-        X, X, inducing_points=X[:2] if given else None, max_inducing_points=most
-    )
-    index = model._points().together(sets, len(X))
+    index = SparseSingleTaskGP(X, X, **options)._points().together(sets, rows)
+    every = range(len(rows.first))
+    expected = [*every] if expected == "all" else expected
     assert (None if index is None else index.tolist()) == expected
 
 

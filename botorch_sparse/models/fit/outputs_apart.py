@@ -40,18 +40,24 @@ def give_back(mll: MarginalLogLikelihood, parts: list[MarginalLogLikelihood]) ->
             for name, dim in model._subset_batch_dict.items():
                 row = model.get_parameter(name).select(dim, j)
                 row.copy_(part.model.get_parameter(name).reshape(row.shape))
+    if model.robust:
+        model._outlier_noise = torch.stack([p.model.outlier_noise for p in parts], -2)
     model._take(_drawn_by(parts, model) or model._draw(model._points()))
     gaps = [part.model._likelihood_gap for part in parts]
     model._likelihood_gap = None if None in gaps else max(gaps)
-    if model.robust:
-        model._outlier_noise = torch.stack([p.model.outlier_noise for p in parts], -2)
 
 
 def _drawn_by(parts: list[MarginalLogLikelihood], model: ExactGP) -> InducingSet | None:
-    """What the model would draw for all outputs, of what the parts drew for theirs."""
+    """What the model would draw for all outputs, of what the parts drew for theirs.
+
+    None where that is not known. Parts have drawn since their last step if fits take
+    fewer points than are drawn.
+    """
+    if model.max_fit_inducing_points is None:
+        return None
     chosen = [part.model._inducing_set() for part in parts]
     rows = chosen[0].rows
-    index = model._points().together(chosen, len(rows.first))
-    if index is None:
-        return None
-    return InducingSet.of_rows(raw_inputs(model), rows, rows.inverse[index])
+    index = model._points().together(chosen, rows)
+    return (
+        None if index is None else InducingSet.of_rows(raw_inputs(model), rows, index)
+    )

@@ -282,7 +282,7 @@ def report(store: Store, args: argparse.Namespace) -> str:
         far += [
             f"- {method}, {case.name}, n = {case.n:,}, noise {case.noise:g}, "
             f"seed {case.seed}: {ours['nlpd']:.3f}, exact {exact['nlpd']:.3f}"
-            f"{objectives_of(ours, exact)}"
+            f"{objectives_of((case, ours, exact))}"
             for case, ours, exact in every
             if ours["nlpd"] - exact["nlpd"] > FAR and method == "sparse"
         ]
@@ -308,11 +308,12 @@ def with_losses(found: Sequence[Pair]) -> list[Pair]:
     return [pair for pair in found if "loss" in pair[1] and "loss" in pair[2]]
 
 
-def objectives_of(ours: Record, exact: Record) -> str:
+def objectives_of(pair: Pair) -> str:
     """Both objectives of an observation, where they are stored; larger is better."""
-    if "loss" not in ours or "loss" not in exact:
-        return ""
-    return f" (objectives {-ours['loss']:.3f} and {-exact['loss']:.3f})"
+    return "".join(
+        f" (objectives {-ours['loss']:.3f} and {-exact['loss']:.3f})"
+        for _, ours, exact in with_losses([pair])
+    )
 
 
 def times_of(found: Sequence[Pair]) -> list[str]:

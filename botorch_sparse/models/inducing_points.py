@@ -297,7 +297,8 @@ class InducingPoints:
 
         None where that takes another draw: a sampler's own, of batches, or of too many.
         """
-        known = [i.index for i in drawn if i.index is not None and i.index.dim() == 1]
+        indices = [each.index for each in drawn]
+        known = [index for index in indices if index is not None and index.dim() == 1]
         if not self.are_drawn_freely or len(known) < len(drawn):
             return None
         num_points, num_outputs = len(rows.first), len(drawn)

@@ -337,6 +337,17 @@ def test_few_rows_say_too_little_of_the_noise_of_all():
     assert noise == pytest.approx(10.0 ** (best - 3))
 
 
+@pytest.mark.parametrize("more", [torch.nan, torch.inf, 1.0])
+def test_more_noise_ends_where_it_gains_nothing(more, monkeypatch):
+    X, Y = wave(60)
+    part, losses = on_random_rows(make_mll(SparseSingleTaskGP(X, Y)), 60), [1.0, more]
+    noise = part.likelihood.noise.item()
+    monkeypatch.setattr(exact_fit, "_loss", lambda part: losses.pop(0))
+    loss, found = exact_fit._with_noise_of_all(part)
+    assert loss == 1.0 and not losses
+    assert found.hyperparameters["likelihood.noise_covar.raw_noise"].item() == noise
+
+
 def test_what_is_kept_is_all_of_it(double, monkeypatch, is_rival):
     """Inputs are those of the warping that was kept; its points' cap is reported."""
     scores = iter([0.0, 1.0])

@@ -68,8 +68,8 @@ FEW_ROWS, STARTS = 500, ((0.25, 0.01), (3.0, 0.3))
 # This part of a lengthscale is tried, with as much of the noise, of so many of the
 # shortest ones. A fit goes on from there where the objective of an observation is not
 # larger by more than `NEARLY`, and stays if it gains so much. Fits that gain less than
-# `NEARLY` have begun at their optimum, as most do that are repeated. `TOGETHER` has the
-# parts of all lengthscales, and of the noise then.
+# `NEARLY` have begun at their optimum, as most do that are repeated. `TOGETHER` is the
+# part of all lengthscales that is tried at once, and that of the noise.
 LEAP, MOST_SHORTENED = 0.5, 16
 TOGETHER = (0.7, 0.25)
 NEARLY, LEAST_GAIN = 0.02, 1e-3
@@ -140,18 +140,17 @@ def _begin_elsewhere(
 
 @torch.no_grad()
 def _with_noise_of_all(part: MarginalLogLikelihood) -> tuple[float, Fitted]:
-    """The loss where few rows have their optimum, with ten times the noise if it falls.
+    """The least loss with the present noise, ten times of it, and so on while it falls.
 
-    And again, while it falls: a function that is rough leaves over more between all
-    rows than between few. The lengthscales may be right all the same.
+    Few rows can be told apart by short lengthscales almost without noise, where all
+    rows need some: such lengthscales may be right all the same.
     """
-    loss, found = _loss(part), Fitted.of(part)
-    while True:
+    least, found = inf, Fitted.of(part)
+    while (loss := _loss(part)) < least:
+        least, found = loss, Fitted.of(part)
         for module in _noises(part):
             _set(module, "noise", 10.0 * module.noise)
-        if (more := _loss(part)) >= loss:
-            return loss, found
-        loss, found = more, Fitted.of(part)
+    return least, found
 
 
 @torch.no_grad()
@@ -194,9 +193,9 @@ def _go_on(part: MarginalLogLikelihood, start: Fitted, options: Options) -> bool
 
 @torch.no_grad()
 def _shortened(part: MarginalLogLikelihood, most: float) -> Fitted | None:
-    """What gains most: one shorter lengthscale beside the others, or all of them.
+    """What gains most with less noise: one shorter lengthscale, or all of them.
 
-    With less noise. None if none has a loss below `most`; the rest is as it was.
+    None if nothing has a loss below `most`. The objective is as it was then.
     """
     lengths = [
         (length, kernel, i)

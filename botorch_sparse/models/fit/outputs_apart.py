@@ -50,14 +50,14 @@ def give_back(mll: MarginalLogLikelihood, parts: list[MarginalLogLikelihood]) ->
 def _drawn_by(parts: list[MarginalLogLikelihood], model: ExactGP) -> InducingSet | None:
     """What the model would draw for all outputs, of what the parts drew for theirs.
 
-    None where that is not known. Parts have drawn since their last step if fits take
-    fewer points than are drawn.
+    None where that is not known: without a cap on the points of a fit, a part may have
+    drawn its own before the last step.
     """
     if model.max_fit_inducing_points is None:
         return None
     chosen = [part.model._inducing_set() for part in parts]
     rows = chosen[0].rows
     index = model._points().together(chosen, rows)
-    return (
-        None if index is None else InducingSet.of_rows(raw_inputs(model), rows, index)
-    )
+    if index is None:
+        return None
+    return InducingSet.of_rows(raw_inputs(model), rows, index)

@@ -380,6 +380,23 @@ def test_stands_in_where_the_bound_fails(double, monkeypatch, is_rival):
         fit(model, rounds=1)
 
 
+@pytest.mark.parametrize("given", [None, 3])
+def test_each_of_two_has_one_attempt_unless_both_fail(given, monkeypatch, is_rival):
+    asked = []
+
+    def fails(mll: Any, options: Any, **kwargs: Any) -> None:
+        asked.append(options.get("max_attempts"))
+        raise ModelFittingError("no")
+
+    monkeypatch.setattr(rounds, "fit_bound", fails)
+    monkeypatch.setattr(rounds, "fit_exact", fails)
+    model = SparseSingleTaskGP(*rough(540, dtype=torch.float64))
+    options = {} if given is None else {"max_attempts": given}
+    with pytest.raises(ModelFittingError, match="no"):
+        fit(model, **options)
+    assert asked == [given or 1] * 2 + [given] * 2
+
+
 @pytest.mark.filterwarnings("ignore:The inducing points reached their cap")
 @pytest.mark.parametrize("options", [{"max_inducing_points": 9}, {"max_memory": 10**6}])
 def test_the_copy_of_some_rows(options, double):

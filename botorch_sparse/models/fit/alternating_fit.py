@@ -116,11 +116,19 @@ def _fit_together(
 def _fit_freely(
     mll: MarginalLogLikelihood, options: Options, bound: Candidate
 ) -> LikelihoodGap | None:
-    """The exact likelihood of all rows where they are few; else the better of two."""
+    """The exact likelihood of all rows where they are few; else the better of two.
+
+    Each of two has one attempt, where BoTorch makes five: the other stands in.
+    """
     start, num_rows = Fitted.of(mll), num_exact_rows(mll.model)
     exact = partial(fit_exact, num_rows=num_rows)
     if num_rows < mll.model.train_targets.shape[-1]:
-        kept, *others = keep_best(mll, [bound, exact], options, left_out_density)
+        either = partial(keep_best, candidates=[bound, exact], score=left_out_density)
+        try:
+            kept, *others = either(mll, options={"max_attempts": 1, **options})
+        except NUMERICAL_ERRORS:
+            start.give(mll)
+            kept, *others = either(mll, options=options)
         return likelihood_gap(mll, kept, others, num_rows)
     try:
         exact(mll, options).give(mll)

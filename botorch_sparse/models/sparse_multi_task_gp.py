@@ -1,6 +1,6 @@
 r"""A drop-in for `MultiTaskGP` whose cost does not grow with n^2 or n^3."""
 
-from typing import Any
+from typing import Any, Never
 
 import torch
 from botorch.models import MultiTaskGP
@@ -18,7 +18,7 @@ from gpytorch.priors.prior import Prior
 from torch import Tensor
 from typing_extensions import override
 
-from botorch_sparse.argument_checks import check_tensors
+from botorch_sparse.argument_checks import check_keywords, check_tensors
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.models.sparse_gp import SparseGP
 from botorch_sparse.models.tasks import (
@@ -26,6 +26,7 @@ from botorch_sparse.models.tasks import (
     TaskMean,
     TaskNoise,
     TaskNumbers,
+    validate_task_column,
     validate_tasks,
 )
 from botorch_sparse.models.training_data import validate_kernel
@@ -72,9 +73,11 @@ class SparseMultiTaskGP(SparseGP, MultiTaskGP):
         objective: See there.
         max_memory: See there.
         learn_inducing_points: See there.
+        **unknown: None is taken. There is no `robust` and no `cat_dims` here.
 
     Raises:
-        InputDataError: As `SparseSingleTaskGP`.
+        InputDataError: As `SparseSingleTaskGP`, and for values in the tasks' column
+            that are not whole numbers, after the input transform.
         RuntimeError: For output tasks that were not measured.
         ValueError: For a batch of data, or a column that is not there; from posteriors
             and conditioning for tasks that are not known.
@@ -112,7 +115,9 @@ class SparseMultiTaskGP(SparseGP, MultiTaskGP):
         objective: str = "elbo",
         max_memory: int | None = None,
         learn_inducing_points: bool = False,
+        **unknown: Never,
     ) -> None:
+        check_keywords(unknown, (), type(self))
         check_tensors(train_X=train_X)
         super().__init__(
             train_X,
@@ -136,6 +141,8 @@ class SparseMultiTaskGP(SparseGP, MultiTaskGP):
             max_memory=max_memory,
             learn_inducing_points=learn_inducing_points,
         )
+        column = self.transform_inputs(train_X)[..., self._task_feature]
+        validate_task_column(column, self._expected_task_values)
         self._take_tasks_by_value()
         if covar_module is not None:
             validate_kernel(self)
@@ -148,7 +155,7 @@ class SparseMultiTaskGP(SparseGP, MultiTaskGP):
         by_value = TaskKernel(
             numbers,
             rank=self._rank,
-            task_prior=getattr(of_tasks, "IndexKernelPrior", None),
+            prior=getattr(of_tasks, "IndexKernelPrior", None),
             active_dims=[feature],
         )
         by_value.load_state_dict(of_tasks.state_dict())

@@ -160,7 +160,9 @@ class SparseSingleTaskGP(SparseGP, SingleTaskGP):
         validate_categories(cat_dims, train_X.shape[-1], covar_module)
         is_given = covar_module is not None
         if cat_dims:
-            self._ignore_X_dims_scaling_check = cat_dims
+            self._ignore_X_dims_scaling_check = [
+                j % train_X.shape[-1] for j in cat_dims
+            ]
             covar_module = mixed_kernel(train_X, train_Y, cat_dims)
         super().__init__(
             train_X,

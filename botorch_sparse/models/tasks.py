@@ -5,18 +5,39 @@ for its likelihood, which takes other values of the column for no task: without 
 These modules take the column as it is, so that whatever calls them may.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
+from botorch.exceptions import InputDataError
 from botorch.models.gpytorch import MultiTaskGPyTorchModel
 from botorch.models.kernels.positive_index import PositiveIndexKernel
 from gpytorch.likelihoods.hadamard_gaussian_likelihood import HadamardGaussianLikelihood
 from gpytorch.means import MultitaskMean
 from gpytorch.module import Module
+from gpytorch.priors.prior import Prior
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
+from botorch_sparse.argument_checks import short_list
 from botorch_sparse.models.training_data import validate_dimension
+
+
+def validate_task_column(column: Tensor, tasks: Collection[int]) -> None:
+    """Check that the tasks' column has whole numbers, after an input transform too.
+
+    Raises:
+        InputDataError: For other values than the tasks'.
+    """
+    is_known = torch.isin(column, torch.tensor(sorted(tasks)).to(column))
+    if not is_known.all():
+        found = column[~is_known].unique().tolist()
+        raise InputDataError(
+            f"Got {short_list(found, 5, show=str)} in the tasks' column, after the "
+            f"input transform; need the tasks, {short_list(sorted(tasks), 5, show=str)}"
+            ". Number tasks by whole numbers, and give Normalize the indices of the "
+            "other columns."
+        )
 
 
 def validate_tasks(model: MultiTaskGPyTorchModel, X: Tensor) -> None:
@@ -45,17 +66,32 @@ class TaskNumbers(Module):
         return found.where(self.values[found] == column.long(), self.default)
 
 
+def _correlations(kernel: PositiveIndexKernel) -> Tensor:
+    return kernel._lower_triangle_corr
+
+
+def _set_correlations(kernel: PositiveIndexKernel, value: Tensor) -> None:
+    kernel._set_lower_triangle_corr(value)
+
+
 class TaskKernel(PositiveIndexKernel):
-    """BoTorch's kernel of tasks, at values of the tasks' column.
+    """BoTorch's kernel of tasks, at values of the tasks' column; it can be pickled.
 
     Args:
         numbers: Of the `T` tasks.
+        prior: Of the correlations below the diagonal, or None.
         **kwargs: As in `PositiveIndexKernel`.
     """
 
-    def __init__(self, numbers: TaskNumbers, **kwargs: object) -> None:
+    def __init__(
+        self, numbers: TaskNumbers, prior: Prior | None = None, **kwargs: object
+    ) -> None:
         super().__init__(num_tasks=len(numbers.values), **kwargs)
         self.numbers = numbers
+        if prior is not None:
+            # BoTorch's name; its functions are lambdas, which no pickle takes.
+            name = "IndexKernelPrior"
+            self.register_prior(name, prior, _correlations, _set_correlations)
 
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object

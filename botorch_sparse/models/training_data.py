@@ -366,8 +366,14 @@ def _validate_magnitude(name: str, values: Tensor, ends: Range, remedy: str) -> 
 
 # Arguments of BoTorch's other models, and the models.
 OF_OTHER_MODELS = {
-    "task_feature": "botorch_sparse.models.SparseMultiTaskGP",
-    "data_fidelities": "botorch.models.SingleTaskMultiFidelityGP",
+    **dict.fromkeys(
+        ("task_feature", "output_tasks", "all_tasks", "rank", "task_covar_prior"),
+        "botorch_sparse.models.SparseMultiTaskGP",
+    ),
+    **dict.fromkeys(
+        ("data_fidelities", "iteration_fidelity"),
+        "botorch.models.SingleTaskMultiFidelityGP",
+    ),
 }
 
 

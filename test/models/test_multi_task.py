@@ -1,5 +1,6 @@
 """`SparseMultiTaskGP` beside `MultiTaskGP`, and its modules beside closed forms."""
 
+import pickle
 from typing import Any
 
 import pytest
@@ -300,6 +301,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"train_X": [[1.0]]}, InputDataError, "train_X"),
     ({"train_X": data()[0] * torch.nan}, InputDataError, "NaN"),
     ({"task_feature": 9}, ValueError, "task_feature"),
+    ({"robust": True}, TypeError, "'robust'"),
     ({"output_tasks": [5]}, RuntimeError, "output tasks"),
     ({"objective": "mll"}, InputDataError, "objective"),
     ({"inducing_points": points()}, BotorchTensorDimensionError, "`m x 3`"),
@@ -313,6 +315,41 @@ def test_bad_arguments_are_refused(
     X, Y = data()
     with pytest.raises(error, match=message):
         SparseMultiTaskGP(**({"train_X": X, "train_Y": Y, "task_feature": 1} | given))
+
+
+def test_pickles_and_its_prior_say_the_same() -> None:
+    """BoTorch's kernel of tasks has lambdas, which no pickle takes."""
+    X, Y = data(12)
+    model = SparseMultiTaskGP(X, Y, 1).eval()
+    again = pickle.loads(pickle.dumps(model))
+    assert torch.equal(again.posterior(X).mean, model.posterior(X).mean)
+    exact = MultiTaskGP(X, Y, 1)
+    exact.load_state_dict(model.state_dict())
+    ours, theirs = (
+        [(p.log_prob(f(m)).sum().item()) for _, m, p, f, _ in each.named_priors()]
+        for each in (again, exact)
+    )
+    assert sorted(ours) == pytest.approx(sorted(theirs))
+    covariances = list[Tensor]()
+    for each in (again, exact):
+        kernel = each.covar_module.kernels[1]
+        before = kernel.covar_matrix
+        kernel._priors["IndexKernelPrior"][2](kernel, torch.tensor([0.25]).double())
+        covariances.append(kernel.covar_matrix)
+        assert not torch.allclose(before, kernel.covar_matrix)
+    assert torch.allclose(*covariances)
+
+
+@pytest.mark.parametrize("transform", [Normalize(3), None])
+def test_the_column_of_tasks_has_whole_numbers(transform: Any) -> None:
+    """BoTorch takes the tasks 0, 0.5 and 1 for 0, 0 and 1."""
+    X, Y = data(12, values=(0, 2))
+    X[:, 1] = torch.arange(12) % 3 if transform else 0.5 * (torch.arange(12) % 3)
+    with pytest.raises(InputDataError, match=r"0\.5.*in the tasks' column"):
+        SparseMultiTaskGP(X, Y, 1, input_transform=transform)
+    others = Normalize(3, indices=[0, 2])
+    X[:, 1] = torch.arange(12) % 3
+    SparseMultiTaskGP(X, Y, 1, input_transform=others)
 
 
 def test_tasks_that_there_are_not_are_refused() -> None:

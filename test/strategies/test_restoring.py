@@ -90,6 +90,19 @@ def test_it_stands_where_the_other_does(case):
     assert one.regions != made(options).regions
 
 
+def test_failed_points_are_known_again():
+    """Candidates keep away from them as before."""
+    one, other = made({}), made({})
+    one.run(valley, 20, progress=False)
+    assert not len(one._without_result())
+    batch = one.ask()
+    one.fail(batch.ids[:3])
+    one.tell(batch.X[3:], valley(batch.X[3:]))
+    restore(other, one, failed=batch.X[:3])
+    found = other.record.points(other._without_result())
+    assert torch.equal(found.sort(0).values, batch.X[:3].sort(0).values)
+
+
 def test_results_in_other_units_with_a_note():
     """As a program has them that standardizes all results anew for each batch."""
     one, predicted = made({}), []

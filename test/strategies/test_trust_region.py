@@ -341,6 +341,77 @@ def test_half_of_a_batch_is_maximized_in_small_regions(
     assert max(len(ends) for _, ends in found) > 1
 
 
+def num_failed(made: TrustRegionBBKB, num: int, may_fail: Any) -> int:
+    """How many of so many batches' points fail; the others are told."""
+    failures = 0
+    for _ in range(num):
+        batch = made.ask()
+        fails = may_fail(batch.X)
+        made.fail(batch.ids[fails].tolist())
+        if not fails.all():
+            made.tell(batch.X[~fails], hill(batch.X[~fails]))
+        failures += int(fails.sum())
+    return failures
+
+
+def test_where_evaluations_fail_is_left_alone(tmp_path: Path) -> None:
+    """Two thirds of them did when candidates did not keep away, here and in a half."""
+    made = TrustRegionBBKB(bounds=UNIT[:, :6], batch_size=5, seed=0)
+    assert num_failed(made, 40, lambda X: X[:, 0] < 0.7) < 60
+    made.save(tmp_path / "failed.pt")
+    again = TrustRegionBBKB(bounds=UNIT[:, :6], batch_size=5, seed=0)
+    again.resume(tmp_path / "failed.pt")
+    assert torch.equal(again.ask().X, made.ask().X)
+
+
+def test_failed_points_are_twice_as_far_as_others() -> None:
+    """As distances say that are taken one by one, in units of the region's sides."""
+    made = near([0.5], length=0.1, dim=3)
+    (region,), record = made.regions, made.record
+    g = torch.Generator().manual_seed(2)
+    X = 0.4 + 0.2 * torch.rand(200, 3, generator=g, dtype=F64)
+    wrong = 0.4 + 0.2 * torch.rand(7, 3, generator=g, dtype=F64)
+    failed = torch.tensor(record.add_points(wrong))
+    sides = region.length * made.surrogate.side_weights()
+    known = record.points(record.point)
+    expected = [
+        min(((x - w) / sides).norm() for w in wrong)
+        > 2 * min(((x - k) / sides).norm() for k in known)
+        for x in X
+    ]
+    found = made.surrogate.is_away(region, X, record, failed)
+    assert found.tolist() == expected and 0 < sum(expected) < len(X)
+    assert bool(made.surrogate.is_away(region, X, record, failed[:0]).all())
+
+
+@pytest.mark.parametrize("may_go", [True, False])
+def test_maxima_keep_away_from_failed_points(
+    may_go: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path whose maximum would be near to one stays at its candidate."""
+    made, candidates = near([0.5], length=1 / 64), list[Tensor]()
+
+    def is_away(self: Any, region: Any, X: Tensor, *rest: Any) -> Tensor:
+        if not candidates:
+            candidates.append(X)
+            return torch.ones(len(X), dtype=torch.bool)
+        return torch.full((len(X),), may_go)
+
+    monkeypatch.setattr(local_surrogate.LocalSurrogate, "is_away", is_away)
+    X = made.ask().X
+    stayed = (X.unsqueeze(1) == candidates[0]).all(-1).any(-1)
+    assert bool(stayed.all()) != may_go
+
+
+def test_regions_that_know_the_same_points_have_middles_of_their_own() -> None:
+    made = TrustRegionBBKB(bounds=UNIT[:, :4], num_regions=3, num_initial=6, seed=0)
+    X = torch.rand(30, 4, generator=torch.Generator().manual_seed(0), dtype=F64)
+    made.tell(X, hill(X))
+    made.ask()
+    best = hill(X).argsort(descending=True)[:3].tolist()
+    assert [region.center for region in made.regions] == best
+
+
 def test_large_regions_have_whole_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     """And so does one that is small beside one that is not."""
     monkeypatch.setattr(local_surrogate, "maximize_in_region", None)

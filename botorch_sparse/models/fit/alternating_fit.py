@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from botorch.exceptions import InputDataError
 from botorch.models.robust_relevance_pursuit_model import RobustRelevancePursuitMixin
 from botorch.utils.context_managers import module_rollback_ctx
 from gpytorch.mlls import MarginalLogLikelihood
@@ -63,9 +64,15 @@ def fit(
     asked = {"rounds": rounds, "max_fit_inducing_points": max_fit_inducing_points}
     if isinstance(model, RobustRelevancePursuitMixin):
         # Its pursuit comes here for each support, with the standard model.
+        if model.robust:
+            raise InputDataError(
+                "Got robust=True for a model with RobustRelevancePursuitMixin, which "
+                "looks for outliers itself; need one of them. Leave out robust."
+            )
         given = {name: value for name, value in asked.items() if value is not None}
         return RobustRelevancePursuitMixin.custom_fit(model, mll, **given, **options)
-    for name, value in asked.items():
+    own = {"model.max_fit_inducing_points": model.max_fit_inducing_points}
+    for name, value in {**asked, **own}.items():
         if value is not None:
             check_whole(name, value, 1, "need an integer of at least 1.")
     parts = outputs_apart(mll) if is_divisible(mll, options) else []
@@ -130,9 +137,10 @@ def _fit_freely(
             start.give(mll)
             kept, *others = either(mll, options=options)
         return likelihood_gap(mll, kept, others, num_rows)
+    ends_early = bool(options.get("optimizer_kwargs") or options.get("optimizer"))
     try:
         exact(mll, options).give(mll)
-        return LikelihoodGap(0.0, num_rows)
+        return None if ends_early else LikelihoodGap(0.0, num_rows)
     except NUMERICAL_ERRORS:
         start.give(mll)
         bound(mll, options)

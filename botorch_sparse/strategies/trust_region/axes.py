@@ -74,6 +74,11 @@ class Frame:
         """Whether its axes are not the features."""
         return self.source.inputs.axes is not None
 
+    @property
+    def widths(self) -> Tensor:
+        """The `d` sides of the region."""
+        return self.sides * (self.box.bounds[1] - self.box.bounds[0])
+
     def coordinates(self, X: Tensor) -> Tensor:
         """`... x d` points of the domain in these coordinates."""
         return self.source.inputs(X) if self.is_turned else X

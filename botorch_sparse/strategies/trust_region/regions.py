@@ -2,7 +2,8 @@ r"""The regions of a run: whose a trial is, the middles, and what a success is.
 
 With one objective the middle of a region is the best point of its own run, and a
 success a better one, by the order of [Eriksson2021]_: feasible points by their value,
-then the others by their total violation.
+then the others by their total violation. Points that nobody asked for belong to all
+runs, and are the middle of one region at most as long as there are others.
 
 With several objectives regions share all points ([Daulton2022]_), the first ones too,
 so that one that begins anew draws none. The middle is the point of the front with the
@@ -158,8 +159,7 @@ class Regions:
             if bool(is_known[num_before:].any()):
                 is_own = self.owns(region, record.trial)
                 after = self._after(region, standing, is_own, taken, tolerance)
-            if shares(record):
-                taken.add(after.center)
+            taken.add(after.center)
             is_small = after.length < self.smallest * after.width
             if is_small and may_turn and not after.is_turned:
                 after = after.turned()

@@ -114,6 +114,7 @@ def restored_state(
         "surrogate": {"priors": priors, "runs": runs, "axes": axes},
         "num_proposed": first + len(out),
         "pending": [[*each[:-1], TrialState.PENDING.value] for each in awaited],
+        "failed": number[last:].unique().tolist(),
         "num_learned": reports.num_learned,
     }
 

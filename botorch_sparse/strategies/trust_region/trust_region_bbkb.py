@@ -132,6 +132,10 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     proposed before; the kernel sees categories one-hot. A region without a continuous
     feature ends where candidates differ from its middle in one feature.
 
+    **Failures.** Points that failed say nothing of the values. But of a candidate the
+    nearest failed point has to be twice as far as the nearest one that was evaluated,
+    in units of the region's sides. So regions leave alone where evaluations fail.
+
     Use it on boxes of ten or more features, for thousands of evaluations in batches,
     and where the best value counts. `BBKB` has a regret bound and looks everywhere.
 
@@ -344,13 +348,14 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         self, regions: Sequence[Region], limit: int
     ) -> list[tuple[int, int]]:
         """Numbers and runs of the best candidates of all regions."""
-        parts = [self._candidates(region) for region in regions]
+        failed = self._without_result()
+        parts = [self._candidates(region, failed) for region in regions]
         if not sum(map(len, parts)):
             return []
         posteriors, best = self._remember(), list[tuple[Region, Tensor]]()
         if self.acquisition == "thompson":
             best = self.surrogate.best_points(
-                regions, parts, limit, self.record, self.generator
+                regions, parts, limit, self.record, self.generator, failed
             )
         else:
             X, pairs = torch.cat(parts), zip(regions, parts, strict=True)
@@ -359,8 +364,21 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
             best = [(region_of[row], X[row]) for row in rows]
         return [(self.record.add_point(x), region.run) for region, x in best]
 
-    def _candidates(self, region: Region) -> Tensor:
-        """Candidates of a region, `k x d`; discrete or turned new points alone."""
+    def _without_result(self) -> Tensor:
+        """Numbers of points that failed, none where all features are discrete."""
+        failed = self._failed
+        if not failed or len(self.domain.discrete) == self.domain.dim:
+            return torch.empty(0, dtype=torch.long)
+        return torch.tensor(sorted(failed.difference(self.record.point.tolist())))
+
+    def _candidates(self, region: Region, failed: Tensor) -> Tensor:
+        """Candidates of a region, `k x d`, away from failed points if there are any."""
+        X = self._around(region)
+        is_away = self.surrogate.is_away(region, X, self.record, failed)
+        return X[is_away] if bool(is_away.any()) else X
+
+    def _around(self, region: Region) -> Tensor:
+        """Points around a middle, `k x d`; discrete or turned new points alone."""
         frame = self.surrogate.frame(region, self.record)
         seed = draw_seed(self.generator)
         Z = candidates_around(
@@ -437,8 +455,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
             num_learned: How many were learned when the note was written.
             pending: `p x d` points that are being evaluated. Each new one that the
                 strategy has to draw for the newest run is one less.
-            failed: `f x d` points that gave no result; with discrete features they are
-                not proposed again as long as new ones are found.
+            failed: `f x d` points that gave no result. Candidates keep away from them.
             note: Where the regions stood; None if they begin.
 
         Raises:

@@ -17,6 +17,9 @@ from botorch_sparse.models.inducing_points import InducingPoints, InducingSet
 from botorch_sparse.models.training_data import TrainingData
 from botorch_sparse.posteriors import NystromPosterior
 
+# A difference of log likelihoods for each observation that says nothing.
+NONE = 1e-4
+
 
 @dataclass(frozen=True)
 class ModelCertificate:
@@ -194,7 +197,7 @@ def _sparse_rows(
 def _gap_text(gap: LikelihoodGap, n: int) -> str:
     """Where a fit is as to the exact likelihood of some of `n` observations."""
     where = "at its optimum"
-    if gap.per_observation > 0:
+    if gap.per_observation > NONE:
         where = f"{gap.per_observation:.2g} an observation below its optimum"
     if gap.num_observations < n:
         where += f", of {gap.num_observations} random ones"

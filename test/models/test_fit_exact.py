@@ -1,6 +1,7 @@
 """The exact likelihood of all observations, or of some as a rival of the bound."""
 
 import copy
+import re
 import warnings
 from typing import Any
 
@@ -28,6 +29,7 @@ from botorch_sparse.models.fit.candidate_fits import (
     Fitted,
     in_few_steps,
     left_out_density,
+    loss_of,
     shuffled_rows,
 )
 from botorch_sparse.models.fit.exact_fit import fit_exact, on_random_rows
@@ -487,7 +489,7 @@ def test_all_rows_of_few_are_fitted_exactly(double):
     more = model.eval().condition_on_observations(X[:2], Y[:2])
     model.set_train_data(X, Y.squeeze(-1), strict=False)
     for changed in (more, model):  # the fit was to other data
-        assert "exact likelihood" not in dict(changed.summary().rows)
+        assert changed._likelihood_gap is None
 
 
 def test_half_of_many_rows_begin(double, monkeypatch):
@@ -526,7 +528,7 @@ def test_the_bound_stands_in_where_the_exact_likelihood_fails(double, monkeypatc
     fit(model, optimizer_kwargs=SHORT)
     fit(alone, optimizer_kwargs=SHORT, max_fit_inducing_points=256)
     assert torch.equal(model.likelihood.noise, alone.likelihood.noise)
-    assert "exact likelihood" not in dict(alone.summary().rows)
+    assert alone._likelihood_gap is None and model._likelihood_gap is None
 
 
 @pytest.mark.parametrize(
@@ -574,6 +576,29 @@ def test_how_far_the_bound_is(double, is_rival, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fit(model)
+
+
+@pytest.mark.parametrize("options", [{"max_fit_inducing_points": 20}, SHORT, "given"])
+def test_the_summary_looks_where_no_fit_did(options, double):
+    """As far as an exact GP gets from there that BoTorch fits; nothing is changed."""
+    X, Y = rough(520, 0.01, **double)
+    points = X[:30] if options == "given" else None
+    model = SparseSingleTaskGP(X, Y, inducing_points=points)
+    kwargs = {"optimizer_kwargs": SHORT} if options is SHORT else options
+    fit(model, **({} if options == "given" else kwargs))
+    state, mean = model._state, model.posterior(X).mean
+    text = dict(model.summary().rows)["exact likelihood"]
+    assert torch.equal(model.posterior(X).mean, mean) and not model.training
+    assert model._state.chosen is state.chosen and model._likelihood_gap is None
+    exact = make_mll(SingleTaskGP(X, Y))
+    exact.load_state_dict(make_mll(model).state_dict(), strict=False)
+    losses = [loss_of(exact)]
+    fit_gpytorch_mll(exact)
+    losses.append(loss_of(exact))
+    gap = float(losses[0] - losses[1])
+    assert gap > 0.01
+    shown = re.fullmatch(r"(.*) an observation below its optimum", text)
+    assert shown and float(shown[1]) == pytest.approx(gap, rel=0.06, abs=2e-4)
 
 
 @pytest.mark.one_in(2)

@@ -128,6 +128,8 @@ def _fit_freely(
     Each of two has one attempt, where BoTorch makes five: the other stands in.
     """
     start, num_rows = Fitted.of(mll), num_exact_rows(mll.model)
+    # How far a fit is that was told when to end, or had no rival, nobody knows.
+    ends_early = bool(options.get("optimizer_kwargs") or options.get("optimizer"))
     exact = partial(fit_exact, num_rows=num_rows)
     if num_rows < mll.model.train_targets.shape[-1]:
         either = partial(keep_best, candidates=[bound, exact], score=left_out_density)
@@ -136,8 +138,8 @@ def _fit_freely(
         except NUMERICAL_ERRORS:
             start.give(mll)
             kept, *others = either(mll, options=options)
-        return likelihood_gap(mll, kept, others, num_rows)
-    ends_early = bool(options.get("optimizer_kwargs") or options.get("optimizer"))
+        is_known = others and not ends_early
+        return likelihood_gap(mll, kept, others, num_rows) if is_known else None
     try:
         exact(mll, options).give(mll)
         return None if ends_early else LikelihoodGap(0.0, num_rows)

@@ -105,7 +105,9 @@ class Best:
             where there are constraints.
         mean: The model's mean there, in the user's units; None where there is no model:
             before anything was learned, and for `RandomSearch` and `GSSBO`. The
-            mean of `SBPE` has seen the last batch alone.
+            mean of `SBPE` has seen the last batch alone, that of `TrustRegionBBKB` the
+            present runs: after a region has begun anew it says nothing of a point that
+            an earlier one found.
         table: The table that the row is of; None on a continuous domain.
         is_feasible: Whether it keeps to all constraints; where it does not, no point
             that was evaluated does, and this one violates them least.

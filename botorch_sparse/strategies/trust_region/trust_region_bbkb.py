@@ -105,7 +105,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     The posterior knows the evaluations of the present runs that are within two sides of
     the middles, 200 to 2,000; the nearest 500 of them are its inducing points, and what
     these leave open of the others counts as noise. So predictions, and the mean of the
-    best point, are good near the regions alone: under noise, evaluate the best points of
+    best point, are good near the regions alone: under noise, evaluate the best ones of
     the history again, or fit a model to all of it. Kernel and noise are fitted to 300
     of those within reach, in 30 iterations at most from where they stand (100 where a
     run begins). Where no feature is discrete, the prior of an inferred kernel's

@@ -240,10 +240,10 @@ def trust_region_generation_strategy(
 
     Regions are kept in the metadata of the arms: they survive saving and loading in
     JSON and SQL. Workers may ask while others evaluate: pending trials count as first
-    points of a run, and else for nothing until their results come. Arms keep away from
-    those of failed and abandoned trials. Attached ones belong to the regions that are
-    in use. Standard errors of results are not used: noise is inferred, the same for
-    all. With constraints, choices, whole numbers or several regions a region keeps to
+    points of a run, and else for nothing until their results come. Where trials
+    that failed or were abandoned lie together, later arms keep away. Attached ones
+    belong to the regions that are in use. Standard errors of results are not used:
+    noise is inferred, the same for all. With constraints, choices, whole numbers or several regions a region keeps to
     the parameters as its axes: on curved valleys that takes more trials.
 
     Args:

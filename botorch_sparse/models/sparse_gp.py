@@ -14,7 +14,7 @@ from botorch.models.utils.assorted import gpt_posterior_settings
 from botorch.sampling.base import MCSampler
 from botorch.utils.types import DEFAULT
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
+from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.models import ExactGP
 from gpytorch.module import Module
 from linear_operator.operators import DenseLinearOperator
@@ -795,8 +795,8 @@ class SparseGP(ExactGP):
         One row says how far hyperparameters are from the exact likelihood's optimum.
         After a default fit that is known. After others, such as fits to given inducing
         points, within a limit of time or in few steps, the likelihood of up to 1,000
-        random observations is maximized from there, on a copy: some seconds. There is
-        no such row for several outputs.
+        random observations is maximized from there, on a copy: some seconds, each time.
+        Of several outputs it is said only after a default fit.
 
         Example:
             >>> from botorch_sparse.models import SparseSingleTaskGP
@@ -810,8 +810,7 @@ class SparseGP(ExactGP):
         if gap is None:
             from botorch_sparse.models.fit import gap_from_here
 
-            twin = copy.deepcopy(self)
-            gap = gap_from_here(ExactMarginalLogLikelihood(twin.likelihood, twin))
+            gap = gap_from_here(self)
         return summarize(self, certificate, self.objective, gap)
 
     def _clear_cache(self) -> None:

@@ -141,8 +141,7 @@ class SparseMultiTaskGP(SparseGP, MultiTaskGP):
             max_memory=max_memory,
             learn_inducing_points=learn_inducing_points,
         )
-        column = self.transform_inputs(train_X)[..., self._task_feature]
-        validate_task_column(column, self._expected_task_values)
+        validate_task_column(self, train_X)
         self._take_tasks_by_value()
         if covar_module is not None:
             validate_kernel(self)

@@ -5,7 +5,6 @@ for its likelihood, which takes other values of the column for no task: without 
 These modules take the column as it is, so that whatever calls them may.
 """
 
-from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -23,26 +22,45 @@ from botorch_sparse.argument_checks import short_list
 from botorch_sparse.models.training_data import validate_dimension
 
 
-def validate_task_column(column: Tensor, tasks: Collection[int]) -> None:
-    """Check that the tasks' column has whole numbers, after an input transform too.
+def validate_task_column(model: MultiTaskGPyTorchModel, X: Tensor) -> None:
+    """Check that input transforms leave the tasks' column of `n` inputs as it is.
 
     Raises:
-        InputDataError: For other values than the tasks'.
+        InputDataError: If one changes it, or tasks are no whole numbers.
     """
-    is_known = torch.isin(column, torch.tensor(sorted(tasks)).to(column))
-    if not is_known.all():
-        found = column[~is_known].unique().tolist()
-        raise InputDataError(
-            f"Got {short_list(found, 5, show=str)} in the tasks' column, after the "
-            f"input transform; need the tasks, {short_list(sorted(tasks), 5, show=str)}"
-            ". Number tasks by whole numbers, and give Normalize the indices of the "
-            "other columns."
-        )
+    tasks, transform = (
+        X[..., model._task_feature],
+        getattr(model, "input_transform", None),
+    )
+    _check_whole_tasks(tasks)
+    if transform is None:
+        return
+    was_training = transform.training
+    for is_training in (True, False):
+        there = transform.train(is_training)(X)[..., model._task_feature]
+        is_same = there.reshape(len(tasks), -1) == tasks.unsqueeze(-1)
+        if not is_same.all():
+            transform.train(was_training)
+            found = there.reshape(len(tasks), -1)[~is_same].unique().tolist()
+            raise InputDataError(
+                f"Got {short_list(found, 5, show=str)} in the tasks' column after the "
+                "input transform; need the tasks as they are. Give Normalize the "
+                "indices of the other columns."
+            )
+    transform.train(was_training)
+
+
+def _check_whole_tasks(tasks: Tensor) -> None:
+    is_whole = tasks == tasks.round()
+    if not is_whole.all():
+        found = short_list(tasks[~is_whole].unique().tolist(), 5, show=str)
+        raise InputDataError(f"Got {found} in the tasks' column; need whole numbers.")
 
 
 def validate_tasks(model: MultiTaskGPyTorchModel, X: Tensor) -> None:
     """Check that inputs have a column of tasks that a model knows."""
     validate_dimension(X, model.num_non_task_features + 1)
+    _check_whole_tasks(X[..., model._task_feature])
     model._map_tasks(X[..., model._task_feature])
 
 

@@ -340,16 +340,32 @@ def test_pickles_and_its_prior_say_the_same() -> None:
     assert torch.allclose(*covariances)
 
 
-@pytest.mark.parametrize("transform", [Normalize(3), None])
-def test_the_column_of_tasks_has_whole_numbers(transform: Any) -> None:
-    """BoTorch takes the tasks 0, 0.5 and 1 for 0, 0 and 1."""
-    X, Y = data(12, values=(0, 2))
-    X[:, 1] = torch.arange(12) % 3 if transform else 0.5 * (torch.arange(12) % 3)
-    with pytest.raises(InputDataError, match=r"0\.5.*in the tasks' column"):
+WIDE = torch.tensor([[0.0, 0.0, 0.0], [1.0, 5.0, 1.0]]).double()
+
+
+@pytest.mark.parametrize(
+    "transform", [Normalize(3), Normalize(3, bounds=WIDE, transform_on_train=False)]
+)
+@pytest.mark.parametrize("values", [(0, 2), (1, 3)])
+def test_transforms_leave_the_column_of_tasks(transform: Any, values: Any) -> None:
+    """BoTorch takes the tasks 0, 0.5 and 1 for 0, 0 and 1, and 2 for 1."""
+    X, Y = data(12, values=values)
+    with pytest.raises(InputDataError, match="in the tasks' column after"):
         SparseMultiTaskGP(X, Y, 1, input_transform=transform)
-    others = Normalize(3, indices=[0, 2])
-    X[:, 1] = torch.arange(12) % 3
-    SparseMultiTaskGP(X, Y, 1, input_transform=others)
+    SparseMultiTaskGP(X, Y, 1, input_transform=Normalize(3, indices=[0, 2]))
+
+
+def test_tasks_are_whole_numbers() -> None:
+    X, Y = data(12)
+    model, half = SparseMultiTaskGP(X, Y, 1).eval(), X[:1].clone()
+    half[0, 1] = 0.5
+    for call in (
+        lambda: SparseMultiTaskGP(torch.cat([X, half]), torch.cat([Y, Y[:1]]), 1),
+        lambda: model.posterior(half).mean,
+        lambda: model.condition_on_observations(half, Y[:1]),
+    ):
+        with pytest.raises(InputDataError, match=r"0\.5 in the tasks' column"):
+            call()
 
 
 def test_tasks_that_there_are_not_are_refused() -> None:

@@ -364,24 +364,51 @@ def test_where_evaluations_fail_is_left_alone(tmp_path: Path) -> None:
     assert torch.equal(again.ask().X, made.ask().X)
 
 
-def test_failed_points_are_twice_as_far_as_others() -> None:
+def test_how_far_failed_points_are_that_lie_together() -> None:
     """As distances say that are taken one by one, in units of the region's sides."""
     made = near([0.5], length=0.1, dim=3)
     (region,), record = made.regions, made.record
     g = torch.Generator().manual_seed(2)
     X = 0.4 + 0.2 * torch.rand(200, 3, generator=g, dtype=F64)
-    wrong = 0.4 + 0.2 * torch.rand(7, 3, generator=g, dtype=F64)
+    wrong = 0.6 + 0.05 * torch.rand(12, 3, generator=g, dtype=F64)
     failed = torch.tensor(record.add_points(wrong))
     sides = region.length * made.surrogate.side_weights()
     known = record.points(record.point)
     expected = [
         min(((x - w) / sides).norm() for w in wrong)
-        > 2 * min(((x - k) / sides).norm() for k in known)
+        / min(((x - k) / sides).norm() for k in known)
         for x in X
     ]
-    found = made.surrogate.is_away(region, X, record, failed)
-    assert found.tolist() == expected and 0 < sum(expected) < len(X)
-    assert bool(made.surrogate.is_away(region, X, record, failed[:0]).all())
+    found = made.surrogate.remoteness(region, X, record, failed)
+    assert torch.allclose(found, torch.stack(expected))
+    for few in (failed[:0], failed[:1]):
+        assert bool(made.surrogate.remoteness(region, X, record, few).isinf().all())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_failures_that_have_no_place_say_nothing(seed: int) -> None:
+    """A third of the points failed, among the others."""
+    made, g = near([0.5], length=0.1, dim=3), torch.Generator().manual_seed(7 + seed)
+    more = 0.5 + 0.1 * (torch.rand(30, 3, generator=g, dtype=F64) - 0.4)
+    failed = torch.tensor(made.record.add_points(more))
+    found = made.surrogate.remoteness(made.regions[0], more[:5], made.record, failed)
+    assert bool(found.isinf().all())
+
+
+def test_batches_are_whole_where_all_candidates_are_near_to_failures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that are furthest from them are left."""
+    made, seen = near([0.5], length=0.5), list[Tensor]()
+
+    def remoteness(self: Any, region: Any, X: Tensor, *rest: Any) -> Tensor:
+        seen.append(X[:, 0])
+        return X[:, 0]  # below 2 for all
+
+    monkeypatch.setattr(local_surrogate.LocalSurrogate, "remoteness", remoteness)
+    X = made.ask().X
+    assert len(X) == made.batch_size
+    assert X[:, 0].min() >= seen[0].topk(made.batch_size).values.min()
 
 
 @pytest.mark.parametrize("may_go", [True, False])
@@ -391,13 +418,13 @@ def test_maxima_keep_away_from_failed_points(
     """A path whose maximum would be near to one stays at its candidate."""
     made, candidates = near([0.5], length=1 / 64), list[Tensor]()
 
-    def is_away(self: Any, region: Any, X: Tensor, *rest: Any) -> Tensor:
+    def remoteness(self: Any, region: Any, X: Tensor, *rest: Any) -> Tensor:
         if not candidates:
             candidates.append(X)
-            return torch.ones(len(X), dtype=torch.bool)
-        return torch.full((len(X),), may_go)
+            return torch.full((len(X),), torch.inf)
+        return torch.full((len(X),), torch.inf if may_go else 1.0)
 
-    monkeypatch.setattr(local_surrogate.LocalSurrogate, "is_away", is_away)
+    monkeypatch.setattr(local_surrogate.LocalSurrogate, "remoteness", remoteness)
     X = made.ask().X
     stayed = (X.unsqueeze(1) == candidates[0]).all(-1).any(-1)
     assert bool(stayed.all()) != may_go

@@ -117,7 +117,14 @@ def _fit_together(
         return _fit_freely(mll, options, bound)
     else:
         bound(mll, options)
+        if is_compared and model.is_exact and not _ends_early(options):
+            return LikelihoodGap(0.0, model.train_targets.shape[-1])
     return None
+
+
+def _ends_early(options: Options) -> bool:
+    """Whether a fit was told when to end; how far it is nobody knows then."""
+    return bool(options.get("optimizer_kwargs") or options.get("optimizer"))
 
 
 def _fit_freely(
@@ -128,21 +135,21 @@ def _fit_freely(
     Each of two has one attempt, where BoTorch makes five: the other stands in.
     """
     start, num_rows = Fitted.of(mll), num_exact_rows(mll.model)
-    # How far a fit is that was told when to end, or had no rival, nobody knows.
-    ends_early = bool(options.get("optimizer_kwargs") or options.get("optimizer"))
     exact = partial(fit_exact, num_rows=num_rows)
     if num_rows < mll.model.train_targets.shape[-1]:
         either = partial(keep_best, candidates=[bound, exact], score=left_out_density)
         try:
             kept, *others = either(mll, options={"max_attempts": 1, **options})
         except NUMERICAL_ERRORS:
+            if "max_attempts" in options:
+                raise
             start.give(mll)
             kept, *others = either(mll, options=options)
-        is_known = others and not ends_early
+        is_known = others and not _ends_early(options)
         return likelihood_gap(mll, kept, others, num_rows) if is_known else None
     try:
         exact(mll, options).give(mll)
-        return None if ends_early else LikelihoodGap(0.0, num_rows)
+        return None if _ends_early(options) else LikelihoodGap(0.0, num_rows)
     except NUMERICAL_ERRORS:
         start.give(mll)
         bound(mll, options)

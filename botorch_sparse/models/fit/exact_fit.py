@@ -35,7 +35,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.likelihoods.noise_models import FixedGaussianNoise, HomoskedasticNoise
 from gpytorch.means import ConstantMean
-from gpytorch.mlls import MarginalLogLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 from gpytorch.models import ExactGP
 from gpytorch.module import Module
 from torch import Tensor
@@ -53,6 +53,7 @@ from botorch_sparse.models.inducing_points import BYTES, MOST_EXACT, InducingSet
 from botorch_sparse.models.summary import LikelihoodGap
 from botorch_sparse.models.tasks import TaskNoise
 from botorch_sparse.models.training_data import raw_inputs
+from botorch_sparse.threads import one_thread
 
 # Rows of a first fit, of those beyond `MOST_EXACT` of a last one too.
 FIRST_ROWS = 1500
@@ -311,24 +312,29 @@ def likelihood_gap(
     return None if losses[0] == inf else LikelihoodGap(gap, num_rows)
 
 
-def gap_from_here(mll: MarginalLogLikelihood) -> LikelihoodGap | None:
+def gap_from_here(model: ExactGP) -> LikelihoodGap | None:
     """How much larger the exact likelihood of random rows is after a fit of these.
 
-    From the present values, in train mode then; for a fit that had no exact one beside
-    it. None for several outputs or a batch, where random rows can't be fitted, and
-    where their fit fails. Cost: a fit of 1,000 rows.
+    From the present values, on a copy; for a fit that had no exact one beside it. None
+    for several outputs or a batch, where nothing is fitted or random rows can't be, and
+    for a model that holds a graph. Cost: a fit of 1,000 rows.
     """
-    model = mll.model
-    if model._aug_batch_shape.numel() > 1 or not is_divisible(mll, {}):
+    is_one = model._aug_batch_shape.numel() == 1
+    if not is_one or not any(p.requires_grad for p in model.parameters()):
         return None
     num_rows = min(MOST_LOOKED_AT, model.train_targets.shape[-1])
-    part = on_random_rows(mll, num_rows)
-    before = _loss(part)
-    try:
-        fit_once(part, in_few_steps({}))
-    except ModelFittingError:
-        return None
-    gap = max(0.0, before - _loss(part))
+    with torch.inference_mode(False), torch.enable_grad(), one_thread():
+        try:
+            twin = copy.deepcopy(model)
+            mll = ExactMarginalLogLikelihood(twin.likelihood, twin)
+            if not is_divisible(mll, {}):
+                return None
+            part = on_random_rows(mll, num_rows)
+            before = _loss(part)
+            fit_once(part, in_few_steps({}))
+        except (ModelFittingError, RuntimeError):
+            return None
+        gap = max(0.0, before - _loss(part))
     return LikelihoodGap(gap, num_rows) if isfinite(gap) else None
 
 

@@ -483,7 +483,8 @@ class LocalSurrogate:
         near = NEAR * frame.widths
         found = self.domain.box.clamp(frame.points(ends))
         ends = frame.coordinates(found)
-        may_go = self.is_away(region, found, record, failed).tolist()
+        remoteness = self.remoteness(region, found, record, failed)
+        may_go = (remoteness > FAR_FROM_FAILED).tolist()
         columns = which.tolist(), ends, found, may_go
         for place, end, x, is_away in zip(*columns, strict=True):
             number = record.number_of(x.cpu())
@@ -494,25 +495,33 @@ class LocalSurrogate:
                 Z[place], points[place] = end, x
         return points
 
-    def is_away(
+    def remoteness(
         self, region: Region, X: Tensor, record: RunRecord, failed: Tensor
     ) -> Tensor:
-        """Which of `k` points are twice as far from failed points as from others.
+        """How many times as far as evaluated points failed points are, of `k` points.
 
-        Of those that were evaluated, and of those that failed, the ones count that are
-        nearest to the middle. Cost: O(k d) for each of at most 1,000.
+        Infinite unless failures have a place: of the points nearest to failed ones more
+        have failed than of all, by two standard deviations. Crashes that may happen
+        anywhere say nothing. Of either kind the points count that are nearest to the
+        middle. Cost: O(k d) for each of at most 1,000.
         """
-        if not len(failed):
-            return torch.ones(len(X), dtype=torch.bool, device=X.device)
+        if len(failed) < 2 or not len(record):
+            return torch.full((len(X),), torch.inf, device=X.device)
         frame = self.frame(region, record)
 
-        def distance(numbers: Tensor) -> Tensor:
+        def around(numbers: Tensor) -> Tensor:
             Z = frame.coordinates(record.points(numbers)) / frame.widths
             away = (Z - frame.center / frame.widths).square().sum(-1)
-            nearest = away.topk(min(len(Z), MOST_AROUND), largest=False).indices
-            return torch.cdist(frame.coordinates(X) / frame.widths, Z[nearest]).amin(-1)
+            return Z[away.topk(min(len(Z), MOST_AROUND), largest=False).indices]
 
-        return distance(failed) > FAR_FROM_FAILED * distance(record.point.unique())
+        wrong, right = around(failed), around(record.point.unique())
+        apart = torch.cdist(wrong, wrong).fill_diagonal_(torch.inf).amin(-1)
+        share = (apart < torch.cdist(wrong, right).amin(-1)).double().mean()
+        rate = len(wrong) / (len(wrong) + len(right))
+        if share < rate + 2 * (rate * (1 - rate) / len(wrong)) ** 0.5:
+            return torch.full((len(X),), torch.inf, device=X.device)
+        Z = frame.coordinates(X) / frame.widths
+        return torch.cdist(Z, wrong).amin(-1) / torch.cdist(Z, right).amin(-1)
 
     def _levels(
         self,

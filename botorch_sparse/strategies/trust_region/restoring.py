@@ -92,7 +92,9 @@ def restored_state(
     priors, axes = state["surrogate"]["priors"], None
     if note is not None:
         priors = [_prior(each) for each in note["priors"]]
-        runs["regions"] = [_region(each, points) for each in note["regions"]]
+        runs["regions"] = [
+            _region(each, points, point.unique()) for each in note["regions"]
+        ]
         if (noted := note.get("axes")) is not None:
             axes = torch.tensor(noted, dtype=torch.float64)
     newest = max(region["run"] for region in runs["regions"])
@@ -186,11 +188,11 @@ def _prior(noted: Mapping[str, Any]) -> dict[str, Any]:
     return {**noted, "hyperparameters": tensors}
 
 
-def _region(noted: Mapping[str, Any], points: Tensor) -> dict[str, Any]:
-    """A region whose middle is the point next to where it was."""
+def _region(noted: Mapping[str, Any], points: Tensor, known: Tensor) -> dict[str, Any]:
+    """A region whose middle is the point next to where it was, of those evaluated."""
     center, part = noted["center"], noted.get("part")
     plain = {**noted, "part": part and tuple(map(tuple, part)), "center": None}
-    if center is None or not len(points):
+    if center is None or not len(known):
         return plain
-    away = (points - torch.tensor(center, dtype=points.dtype)).square().sum(-1)
-    return {**plain, "center": int(away.argmin())}
+    away = (points[known] - torch.tensor(center, dtype=points.dtype)).square().sum(-1)
+    return {**plain, "center": int(known[away.argmin()])}

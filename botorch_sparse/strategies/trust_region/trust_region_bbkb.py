@@ -52,7 +52,10 @@ from botorch_sparse.strategies.model_strategy import (
     OneOrEach,
     settings_of,
 )
-from botorch_sparse.strategies.trust_region.local_surrogate import LocalSurrogate
+from botorch_sparse.strategies.trust_region.local_surrogate import (
+    FAR_FROM_FAILED,
+    LocalSurrogate,
+)
 from botorch_sparse.strategies.trust_region.regions import shares
 from botorch_sparse.strategies.trust_region.restoring import (
     RegionNote,
@@ -134,9 +137,10 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     proposed before; the kernel sees categories one-hot. A region without a continuous
     feature ends where candidates differ from its middle in one feature.
 
-    **Failures.** Points that failed say nothing of the values. But of a candidate the
-    nearest failed point has to be twice as far as the nearest one that was evaluated,
-    in units of the region's sides. So regions leave alone where evaluations fail.
+    **Failures.** Points that failed say nothing of the values. But where failed points
+    lie together, and no feature is a category, the nearest one has to be twice as far
+    from a candidate as the nearest one that was evaluated, in units of the region's
+    sides. So regions leave alone where evaluations fail.
 
     Use it on boxes of ten or more features, for thousands of evaluations in batches,
     and where the best value counts. `BBKB` has a regret bound and looks everywhere.
@@ -351,7 +355,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     ) -> list[tuple[int, int]]:
         """Numbers and runs of the best candidates of all regions."""
         failed = self._without_result()
-        parts = [self._candidates(region, failed) for region in regions]
+        parts = [self._candidates(region, failed, limit) for region in regions]
         if not sum(map(len, parts)):
             return []
         posteriors, best = self._remember(), list[tuple[Region, Tensor]]()
@@ -367,17 +371,24 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         return [(self.record.add_point(x), region.run) for region, x in best]
 
     def _without_result(self) -> Tensor:
-        """Numbers of points that failed, none where all features are discrete."""
-        failed = self._failed
-        if not failed or len(self.domain.discrete) == self.domain.dim:
+        """Numbers of points that failed, where distances say how alike points are.
+
+        None where a feature is a category or all are discrete.
+        """
+        discrete, failed = self.domain.discrete, self._failed
+        is_far = not discrete.categories and len(discrete) < self.domain.dim
+        if not failed or not is_far:
             return torch.empty(0, dtype=torch.long)
         return torch.tensor(sorted(failed.difference(self.record.point.tolist())))
 
-    def _candidates(self, region: Region, failed: Tensor) -> Tensor:
-        """Candidates of a region, `k x d`, away from failed points if there are any."""
+    def _candidates(self, region: Region, failed: Tensor, least: int) -> Tensor:
+        """Candidates of a region, `k x d`, away from failures as far as there are."""
         X = self._around(region)
-        is_away = self.surrogate.is_away(region, X, self.record, failed)
-        return X[is_away] if bool(is_away.any()) else X
+        remoteness = self.surrogate.remoteness(region, X, self.record, failed)
+        is_away = remoteness > FAR_FROM_FAILED
+        if int(is_away.sum()) >= least:
+            return X[is_away]
+        return X[remoteness.topk(min(least, len(X))).indices]
 
     def _around(self, region: Region) -> Tensor:
         """Points around a middle, `k x d`; discrete or turned new points alone."""
@@ -457,7 +468,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
             num_learned: How many were learned when the note was written.
             pending: `p x d` points that are being evaluated. Each new one that the
                 strategy has to draw for the newest run is one less.
-            failed: `f x d` points that gave no result. Candidates keep away from them.
+            failed: `f x d` points that gave no result.
             note: Where the regions stood; None if they begin.
 
         Raises:

@@ -80,6 +80,7 @@ class SparseState:
     targets: Tensor | None = None  # the posterior's observations
     known: KnownFeatures | None = None  # see `remember`
     certificate: ModelCertificate | None = None  # by the default bounds
+    gap: LikelihoodGap | None = None  # that a summary looked for
 
 
 class SparseGP(ExactGP):
@@ -795,8 +796,8 @@ class SparseGP(ExactGP):
         One row says how far hyperparameters are from the exact likelihood's optimum.
         After a default fit that is known. After others, such as fits to given inducing
         points, within a limit of time or in few steps, the likelihood of up to 1,000
-        random observations is maximized from there, on a copy: some seconds, each time.
-        Of several outputs it is said only after a default fit.
+        random observations is maximized from there, on a copy: some seconds, the first
+        time. Of several outputs it is said only after a default fit.
 
         Example:
             >>> from botorch_sparse.models import SparseSingleTaskGP
@@ -806,11 +807,12 @@ class SparseGP(ExactGP):
               observations...20
               ...
         """
-        certificate, gap = self.certificate(), self._likelihood_gap
+        certificate, gap = self.certificate(), self._likelihood_gap or self._state.gap
         if gap is None:
             from botorch_sparse.models.fit import gap_from_here
 
             gap = gap_from_here(self)
+            self._state = replace(self._state, gap=gap)
         return summarize(self, certificate, self.objective, gap)
 
     def _clear_cache(self) -> None:

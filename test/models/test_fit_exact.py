@@ -579,7 +579,7 @@ def test_how_far_the_bound_is(double, is_rival, monkeypatch):
 
 
 @pytest.mark.parametrize("options", [{"max_fit_inducing_points": 20}, SHORT, "given"])
-def test_the_summary_looks_where_no_fit_did(options, double):
+def test_the_summary_looks_where_no_fit_did(options, double, monkeypatch):
     """As far as an exact GP gets from there that BoTorch fits; nothing is changed."""
     X, Y = rough(520, 0.01, **double)
     points = X[:30] if options == "given" else None
@@ -589,6 +589,9 @@ def test_the_summary_looks_where_no_fit_did(options, double):
     state, mean = model._state, model.posterior(X).mean
     text = dict(model.summary().rows)["exact likelihood"]
     assert torch.equal(model.posterior(X).mean, mean) and not model.training
+    monkeypatch.setattr(exact_fit, "fit_once", None)  # the second time it is known
+    assert dict(model.summary().rows)["exact likelihood"] == text
+    monkeypatch.undo()
     assert model._state.chosen is state.chosen and model._likelihood_gap is None
     exact = make_mll(SingleTaskGP(X, Y))
     exact.load_state_dict(make_mll(model).state_dict(), strict=False)

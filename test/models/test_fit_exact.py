@@ -134,7 +134,7 @@ def test_waves_that_a_fit_takes_for_noise_are_found(way, monkeypatch):
     X, Y = wave()
     found = []
     tried, nothing = getattr(exact_fit, way), {"STARTS": (), "MOST_SHORTENED": 0}
-    monkeypatch.setattr(exact_fit, "LEAP", 0.25)
+    monkeypatch.setattr(exact_fit, "LEAP", (0.25, 0.25))
     for name, none in nothing.items():
         monkeypatch.setattr(exact_fit, name, none)
     for each in (nothing[way], tried):
@@ -158,7 +158,7 @@ def test_waves_that_a_fit_takes_for_noise_are_found(way, monkeypatch):
 def test_a_shorter_lengthscale_that_serves_nothing_leaves_no_trace(why, monkeypatch):
     X, Y = wave()
     original, starts = exact_fit.fit_once, list[Tensor]()
-    monkeypatch.setattr(exact_fit, "LEAP", 0.25)
+    monkeypatch.setattr(exact_fit, "LEAP", (0.25, 0.25))
     monkeypatch.setattr(exact_fit, "STARTS", ())
 
     def fitted(part: Any, options: Any) -> None:
@@ -223,7 +223,7 @@ def test_when_shorter_lengthscales_are_tried(monkeypatch):
         return original(part, most)
 
     monkeypatch.setattr(exact_fit, "_shortened", counted)
-    monkeypatch.setattr(exact_fit, "LEAP", 0.25)
+    monkeypatch.setattr(exact_fit, "LEAP", (0.25, 0.25))
     X, Y = wave()
     model = SparseSingleTaskGP(X, Y)
     options = {"optimizer_kwargs": {"options": {"maxiter": 99}}}
@@ -233,6 +233,30 @@ def test_when_shorter_lengthscales_are_tried(monkeypatch):
     assert len(tried) == 2  # the second one finds none
     fit_exact(make_mll(model), {}, num_rows=len(X))
     assert len(tried) == 2
+
+
+@pytest.mark.parametrize("noisy, is_found", [(exact_fit.NOISY, True), (2.0, False)])
+def test_a_wave_that_much_noise_hides_is_found(noisy, is_found, monkeypatch):
+    """By an eighth of its lengthscale; by half of it the objective is worse."""
+    g = torch.Generator().manual_seed(0)
+    X = torch.rand(400, 2, generator=g, dtype=torch.float64)
+    Y = (30 * X[:, :1]).sin() + 0.7 * torch.randn(400, 1, generator=g).double()
+    mll = make_mll(SparseSingleTaskGP(X, Y))
+    lengthscale = torch.tensor([[0.5, 0.9]], dtype=torch.float64)
+    mll.model.covar_module.lengthscale = lengthscale
+    mll.likelihood.noise = 1.0
+    part = on_random_rows(mll, 400)
+    before = exact_fit._loss(part)
+    monkeypatch.setattr(exact_fit, "NOISY", noisy)
+    found = exact_fit._shortened(part, before)
+    assert (found is not None) == is_found
+    assert exact_fit._loss(part) == before
+    if found is not None:
+        found.give(part)
+        shorter = part.model.covar_module.lengthscale.detach() / lengthscale
+        assert 0.125 < shorter[0, 0] < 0.2 and shorter[0, 1] == 1.0  # it has a bound
+        assert part.likelihood.noise.item() == pytest.approx(0.8, rel=1e-3)
+        assert exact_fit._loss(part) < before - 0.01
 
 
 def test_only_what_is_fitted_is_shortened():

@@ -104,6 +104,10 @@ INHERITED = {
     # The tasks, their column and numbers, and the rank of their covariance.
     "botorch.models.MultiTaskGP": "_expected_task_values _map_tasks _output_tasks "
     "_rank _task_feature _task_mapper _validate_task_values",
+    # Correlations of tasks, which a prior is of.
+    "botorch.models.kernels.positive_index.PositiveIndexKernel": (
+        "_lower_triangle_corr _set_lower_triangle_corr"
+    ),
     # Noise at inputs with a column of tasks.
     "gpytorch.likelihoods.hadamard_gaussian_likelihood.HadamardGaussianLikelihood": (
         "_shaped_noise_covar"

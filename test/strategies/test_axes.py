@@ -282,7 +282,7 @@ def test_batches_at_a_corner_are_new_points(dtype: torch.dtype) -> None:
     made = turned(made, corner, num=3)
     assert made.surrogate.axes is not None
     X = torch.cat([made.history.X, made.X_pending])
-    at_corner = made._candidates(made.regions[0])
+    at_corner = made._around(made.regions[0])
     assert len(at_corner.unique(dim=0)) == len(at_corner) < 2000
     assert X.dtype == dtype and len(X.unique(dim=0)) == len(X) == 61
 

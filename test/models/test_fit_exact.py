@@ -602,14 +602,20 @@ def test_how_far_the_bound_is(double, is_rival, monkeypatch):
         fit(model)
 
 
-@pytest.mark.parametrize("options", [{"max_fit_inducing_points": 20}, SHORT, "given"])
-def test_the_summary_looks_where_no_fit_did(options, double, monkeypatch):
+LIMITED: list[tuple[int | None, dict[str, Any]]] = [
+    (None, {"max_fit_inducing_points": 20}),
+    (None, {"optimizer_kwargs": SHORT}),
+    (30, {}),
+]
+
+
+@pytest.mark.parametrize("num_given, options", LIMITED)
+def test_the_summary_looks_where_no_fit_did(num_given, options, double, monkeypatch):
     """As far as an exact GP gets from there that BoTorch fits; nothing is changed."""
     X, Y = rough(520, 0.01, **double)
-    points = X[:30] if options == "given" else None
+    points = None if num_given is None else X[:num_given]
     model = SparseSingleTaskGP(X, Y, inducing_points=points)
-    kwargs = {"optimizer_kwargs": SHORT} if options is SHORT else options
-    fit(model, **({} if options == "given" else kwargs))
+    fit(model, **options)
     state, mean = model._state, model.posterior(X).mean
     text = dict(model.summary().rows)["exact likelihood"]
     assert torch.equal(model.posterior(X).mean, mean) and not model.training

@@ -341,23 +341,18 @@ def test_half_of_a_batch_is_maximized_in_small_regions(
     assert max(len(ends) for _, ends in found) > 1
 
 
-def num_failed(made: TrustRegionBBKB, num: int, may_fail: Any) -> int:
-    """How many of so many batches' points fail; the others are told."""
-    failures = 0
-    for _ in range(num):
+def test_where_evaluations_fail_is_left_alone(tmp_path: Path) -> None:
+    """The best points are where they do: 19 of 200 did, and 115 without the rule."""
+    made, num_failed = TrustRegionBBKB(bounds=UNIT[:, :6], batch_size=5, seed=0), 0
+    for _ in range(40):
         batch = made.ask()
-        fails = may_fail(batch.X)
+        fails = batch.X[:, 0] < 0.35
         made.fail(batch.ids[fails].tolist())
         if not fails.all():
-            made.tell(batch.X[~fails], hill(batch.X[~fails]))
-        failures += int(fails.sum())
-    return failures
-
-
-def test_where_evaluations_fail_is_left_alone(tmp_path: Path) -> None:
-    """Two thirds of them did when candidates did not keep away, here and in a half."""
-    made = TrustRegionBBKB(bounds=UNIT[:, :6], batch_size=5, seed=0)
-    assert num_failed(made, 40, lambda X: X[:, 0] < 0.7) < 60
+            X = batch.X[~fails]
+            made.tell(X, -(X - 0.3).square().sum(-1))
+        num_failed += int(fails.sum())
+    assert num_failed < 66
     made.save(tmp_path / "failed.pt")
     again = TrustRegionBBKB(bounds=UNIT[:, :6], batch_size=5, seed=0)
     again.resume(tmp_path / "failed.pt")

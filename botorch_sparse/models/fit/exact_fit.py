@@ -71,8 +71,8 @@ FEW_ROWS, STARTS = 500, ((0.25, 0.01), (3.0, 0.3))
 # `LEAP` is the part of a lengthscale that is tried, and that of the noise, of so many
 # of the shortest ones. A fit goes on from there where the objective of an observation
 # is not larger by more than `NEARLY`, and stays if it gains so much. Fits that gain
-# less have begun at their optimum, as most do that are repeated. `TOGETHER` is
-# the part of all lengthscales that is tried at once, and that of the noise.
+# less have begun at their optimum, as most do that are repeated. `TOGETHER` is the part
+# of all lengthscales that is tried at once, and that of the noise.
 LEAP, MOST_SHORTENED = (0.5, 0.5), 16
 TOGETHER = (0.7, 0.25)
 # Where noise is more than `NOISY` of the variance a function may be hidden in it that
@@ -173,9 +173,9 @@ def _scale(few: MarginalLogLikelihood, length: float, noise: float) -> None:
 def _leap(part: MarginalLogLikelihood, options: Options) -> bool:
     """Go on from a shorter lengthscale, and stay there if the likelihood is larger.
 
-    Half of each lengthscale is tried with half of the noise, and a part of all. The
-    best of them is fitted. Cost: O(n^3) for each, three times that for each constant
-    mean, and that fit.
+    Half of each lengthscale is tried with half of the noise, a part of all, and where
+    there is much noise an eighth of each. The best of them is fitted. Cost: O(n^3) for
+    each, three times that for each constant mean, and that fit.
 
     Returns:
         Whether the likelihood has grown.

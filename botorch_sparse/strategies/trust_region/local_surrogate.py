@@ -60,8 +60,8 @@ LEAST_DEVIATION = 0.01
 # Points of a batch that differ by less, in sides of their region, are as good as one.
 NEAR = 1e-3
 # Failed points are this many times as far as points that were evaluated, of so many of
-# each. Where half of the domain fails, 24 and 34 of 300 evaluations failed in two runs,
-# 117 and 124 with a factor of 1, and 206 and 242 without.
+# each. Where half of the domain failed, 27 and 34 of 300 evaluations did in two runs,
+# and 206 and 242 before; a factor of 1 had 117 and 124.
 FAR_FROM_FAILED, MOST_AROUND = 2.0, 500
 
 

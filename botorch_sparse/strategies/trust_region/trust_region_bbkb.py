@@ -376,8 +376,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         None where a feature is a category or all are discrete.
         """
         discrete, failed = self.domain.discrete, self._failed
-        is_far = not discrete.categories and len(discrete) < self.domain.dim
-        if not failed or not is_far:
+        if not failed or discrete.categories or len(discrete) == self.domain.dim:
             return torch.empty(0, dtype=torch.long)
         return torch.tensor(sorted(failed.difference(self.record.point.tolist())))
 
@@ -468,7 +467,8 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
             num_learned: How many were learned when the note was written.
             pending: `p x d` points that are being evaluated. Each new one that the
                 strategy has to draw for the newest run is one less.
-            failed: `f x d` points that gave no result.
+            failed: `f x d` points that gave no result; with discrete features they are
+                not proposed again as long as new ones are found.
             note: Where the regions stood; None if they begin.
 
         Raises:

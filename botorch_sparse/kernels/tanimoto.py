@@ -196,12 +196,13 @@ def _similarity(x1: Tensor, x2: Tensor, diag: bool) -> Tensor:
     x1, x2 = counts if len(counts) == 2 else (x1, x2)
     total1, total2 = (totals(x).to(dtype) for x in (x1, x2))
     if diag:
-        return _shares(torch.minimum(x1, x2).sum(-1), total1, total2)
-    both = _sums_of_minima(x1, x2, dtype)
-    return _shares(both, total1.unsqueeze(-1), total2.unsqueeze(-2))
+        both = torch.minimum(x1, x2).sum(-1)
+        return similarity_of_sums(both, total1, total2)
+    both = sums_of_minima(x1, x2, dtype)
+    return similarity_of_sums(both, total1.unsqueeze(-1), total2.unsqueeze(-2))
 
 
-def _shares(both: Tensor, total1: Tensor, total2: Tensor) -> Tensor:
+def similarity_of_sums(both: Tensor, total1: Tensor, total2: Tensor) -> Tensor:
     """Similarities from what points have in common, and what each has, added up."""
     either = (total1 + total2).sub_(both)
     if (total1 == 0).any() and (total2 == 0).any():
@@ -222,7 +223,7 @@ def totals(x: Tensor) -> Tensor:
     return x.sum(-1)
 
 
-def _sums_of_minima(x1: Tensor, x2: Tensor, dtype: torch.dtype) -> Tensor:
+def sums_of_minima(x1: Tensor, x2: Tensor, dtype: torch.dtype) -> Tensor:
     """The sums of the smaller entries, `... x n x n'`, of bytes or other numbers."""
     are_bytes = x1.dtype == x2.dtype == torch.uint8
     if not are_bytes:
@@ -329,7 +330,7 @@ class Entries(NamedTuple):
             dtype = torch.float32 if is_small else dtype
         both = self.sums_of_minima(points, dtype)
         total1, total2 = total.double(), totals(points).double()
-        return _shares(both, total1.unsqueeze(-1), total2)
+        return similarity_of_sums(both, total1.unsqueeze(-1), total2)
 
 
 def _as_bytes(x: Tensor) -> Tensor | None:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from botorch_sparse.pools.cross_covariance import POINTS, CrossCovariance
+from botorch_sparse.pools.cross_covariance import CrossCovariance
 from botorch_sparse.pools.embedding import (
     TILE,
     Embedding,
@@ -24,6 +24,7 @@ from botorch_sparse.pools.embedding import (
     padded,
     size_of,
 )
+from botorch_sparse.pools.kernel_columns import POINTS
 from botorch_sparse.posteriors.nystrom import Moments
 from botorch_sparse.threads import for_each, one_thread, row_chunks
 
@@ -209,7 +210,7 @@ class CandidateMoments:
         if self.limits is None:
             self.resolve(rows)
             return
-        self._bound_all(self.limits)
+        self.bound_all()
         bounds = self.bounds(multiplier, rows)
         if grows and len(rows):
             top = rows[bounds.topk(min(TILE // 2, len(rows))).indices]
@@ -264,9 +265,10 @@ class CandidateMoments:
             self.cross.keep(rows.numpy(), K[:, :k].mT.numpy())
         return moments
 
-    def _bound_all(self, limits: Bounds) -> None:
+    def bound_all(self) -> None:
         """The first bound of all candidates, once."""
-        if self._is_bounded:
+        limits = self.limits
+        if limits is None or self._is_bounded or self.is_whole:
             return
         mean, variance = torch.empty_like(self.mean), torch.empty_like(self.mean)
         points, num = limits.points[: limits.number], len(mean)

@@ -8,6 +8,7 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -209,9 +210,17 @@ class CompactRows:
             self._distinct[blocks] = found if all(b.is_quick for b in found) else None
         return self._distinct[blocks]
 
+    @cached_property
+    def totals(self) -> Tensor:
+        """Sums of the entries of each row, `A`; found once, O(A d)."""
+        size = max(1, CHUNK_ENTRIES // self.num_columns)
+        parts = range(0, len(self), size)
+        return torch.cat([totals(self.entries(slice(i, i + size))) for i in parts])
+
     def __getstate__(self) -> dict[str, Any]:
         """Without what is found again."""
-        return self.__dict__ | {"_distinct": {}}
+        state = {k: v for k, v in self.__dict__.items() if k != "totals"}
+        return state | {"_distinct": {}}
 
     def part(self, rows: slice) -> "CompactRows":
         """Some rows, as compact; those of a file are not read."""

@@ -1,231 +1,25 @@
 """Covariances `k_S(x)` of candidates with inducing points, kept or streamed.
 
-A kernel is evaluated for a tile of rows and a group of points at a time, of which the
-last is repeated where some are missing: one shape, and a centre of distances that is
-the tile's. So a column's bits depend on its point and on the table alone.
-
-Points that are likely to be asked for next take the places that others leave in a
-group. Their columns are spare until they are asked for.
-
 Streamed ones are evaluated with all inducing points as the kernel's first argument and
-a full tile as its second, kept columns with a tile and a group of points: what shares a
-first argument shares its rounding.
+a full tile as its second, kept columns (`pools/kernel_columns.py`) with a tile and a
+group of points: what shares a first argument shares its rounding.
 """
 
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.kernels import dense_covariance
-from botorch_sparse.kernels.kernel_matrices import compares_counts, is_thread_safe
-from botorch_sparse.pools.compact_rows import (
-    Rows,
-    distinct_blocks,
-    kernel_rows,
-    kernel_with,
-)
+from botorch_sparse.kernels.kernel_matrices import is_thread_safe
+from botorch_sparse.pools.compact_rows import Rows, kernel_rows
 from botorch_sparse.pools.embedding import TILE, Embedding, padded, size_of
-from botorch_sparse.pools.shard import RANK_TILE
-from botorch_sparse.threads import (
-    KERNEL_ENTRY,
-    CopyableLock,
-    for_each,
-    one_thread,
-)
-
-# Points of a group, which cost little more than one of them; where products are exact,
-# and groups of any size round alike, reading the rows costs most.
-POINTS, EXACT_POINTS = 8, 256
-# Spare columns that are kept.
-MOST_SPARE = 64
-# Tiles that a kernel is evaluated for at a time, and most entries of them: its
-# temporaries stay in the cache.
-COLUMN_TILES, COLUMN_ENTRIES = 32, 2**21
-# The most entries of kernel columns that are looked up from different rows at a time.
-MOST_AT_A_TIME = 2**22
-
-
-class KernelColumns:
-    """Kernel columns by point; spare ones, then the least recently used, are replaced.
-
-    All are dropped when the kernel or one of its parameters is another than before.
-    Bits do not depend on what was kept before. `values` are `slots x A` columns, and
-    `version` changes when a slot gets another column.
-    """
-
-    def __init__(self) -> None:
-        self.values = torch.empty(0, 0)
-        self.version = 0
-        self._slot: dict[bytes, int] = {}  # in the order of the last use
-        self._spare: dict[bytes, None] = {}  # those that nobody has asked for
-        self._kernel: tuple[Any, ...] = ()
-
-    def clear(self) -> None:
-        """Forget all columns, as after a kernel has failed."""
-        self._slot, self._spare, self.version = {}, {}, self.version + 1
-
-    def successor(self) -> "KernelColumns":
-        """None yet, for another kernel; it takes over the memory of these."""
-        other = KernelColumns()
-        other.values, self.values = self.values, other.values
-        self.clear()
-        return other
-
-    @property
-    def num_used(self) -> int:
-        """The slots that hold columns are the first of them."""
-        return len(self._slot)
-
-    def at(self, slots: Tensor, rows: Tensor | slice) -> Tensor:
-        """Entries of columns, `k x r`."""
-        if isinstance(rows, slice):
-            return self.values[:, rows].index_select(0, slots)
-        place = slots.unsqueeze(-1) * self.values.shape[1] + rows
-        return self.values.take(place)
-
-    def find(
-        self,
-        covar_module: Kernel,
-        X: Rows,
-        points: Tensor,
-        capacity: int,
-        likely: Tensor,
-    ) -> Tensor:
-        """The slots of `k x d` points; columns not kept are computed.
-
-        At most `capacity` columns are kept. `likely` (`l x d`) may be asked for next,
-        the likeliest first; it is empty where spare columns are to go.
-        """
-        kernel = (covar_module, *(p.tolist() for p in covar_module.parameters()))
-        if kernel != self._kernel:
-            self._kernel = kernel
-            self.clear()
-        keys = [point.tobytes() for point in points.cpu().numpy()]
-        missing = {k: i for i, k in enumerate(keys) if k not in self._slot}
-        slot, needed = dict(self._slot), set(keys)
-        spare = {key: None for key in self._spare if key not in needed}
-        if missing:
-            self.clear()  # what is interrupted has kept nothing
-            wanted = {key: points[i] for key, i in missing.items()}
-            room = capacity - (len(slot) - len(spare)) - len(wanted)
-            places = min(-len(wanted) % POINTS, max(room, 0))
-            others = _others(likely, wanted.keys() | slot.keys(), places)
-            most = MOST_SPARE if len(likely) else 0
-            free = partial(_free_slot, slot, spare, needed, capacity, most)
-            self._reserve(X, min(capacity, len(slot) + len(wanted | others)), capacity)
-            self._compute(covar_module, X, wanted | others, slot, free)
-            spare |= dict.fromkeys(others)
-        last = {key: slot.pop(key) for key in dict.fromkeys(keys)}
-        self._slot, self._spare = slot | last, spare
-        return torch.tensor([last[key] for key in keys], dtype=torch.long)
-
-    def _compute(
-        self,
-        covar_module: Kernel,
-        X: Rows,
-        wanted: dict[bytes, Tensor],
-        slot: dict[bytes, int],
-        free: Callable[[], int],
-    ) -> None:
-        """Compute the columns of points, and note their slots."""
-        new = list(wanted)
-        size = group_size(covar_module)
-        for start in range(0, len(new), size):
-            group = new[start : start + size]
-            points = torch.stack([wanted[key] for key in group])
-            columns = kernel_columns(covar_module, X, points)
-            for key, column in zip(group, columns, strict=True):
-                slot[key] = place = free()
-                self.values[place] = column
-
-    def _reserve(self, X: Rows, size: int, capacity: int) -> None:
-        """Room for so many columns, and for more later on."""
-        kept = len(self.values)
-        if size > kept:
-            size = min(capacity, max(size, 2 * kept, 16))
-            values = X.new_empty(size, len(X))
-            if kept:
-                values[:kept] = self.values
-            self.values = values
-
-
-def _others(likely: Tensor, known: Set[bytes], most: int) -> dict[bytes, Tensor]:
-    """The first of some points, by their bytes, that are none of those known."""
-    if not most:
-        return {}
-    place = {point.tobytes(): i for i, point in enumerate(likely.numpy())}
-    new = ((key, likely[i]) for key, i in place.items() if key not in known)
-    return dict(islice(new, most))
-
-
-def _free_slot(
-    slot: dict[bytes, int],
-    spare: dict[bytes, None],
-    needed: set[bytes],
-    capacity: int,
-    most_spare: int,
-) -> int:
-    """A free slot, or one made free: the oldest spare, or the least recently used."""
-    is_full = len(slot) >= capacity
-    if spare and (is_full or len(spare) >= most_spare):
-        oldest = next(iter(spare))
-        del spare[oldest]
-        return slot.pop(oldest)
-    if not is_full:
-        return len(slot)
-    return slot.pop(next(key for key in slot if key not in needed))
-
-
-def group_size(covar_module: Kernel) -> int:
-    """The most points of a group."""
-    return EXACT_POINTS if compares_counts(covar_module) else POINTS
-
-
-@torch.no_grad()
-def kernel_columns(
-    covar_module: Kernel, X: Rows, points: Tensor, out: Tensor | None = None
-) -> Tensor:
-    """Covariances of a group of points (`k x d`) with a table, `k x A`.
-
-    Where products are exact, `out` is what they are written into, and a group may have
-    any number of points.
-    """
-    k, num = len(points), len(X)
-    any_shape_rounds_alike = compares_counts(covar_module)
-    if any_shape_rounds_alike:
-        columns = X.new_empty(k, num) if out is None else out
-    else:
-        points = torch.cat([points, points[-1:].expand(-k % POINTS, -1)])
-        columns = X.new_empty(len(points), padded(num, RANK_TILE))
-    if distinct_blocks(covar_module, X) is not None:
-        parts = points.split(max(1, MOST_AT_A_TIME // num))
-        for column, part in zip(columns.split(len(parts[0])), parts, strict=True):
-            column.copy_(kernel_with(covar_module, X, slice(None), part).mT)
-        return columns
-    most = COLUMN_ENTRIES // (RANK_TILE * max(X.shape[1], len(points)))
-    size = max(1, min(COLUMN_TILES, most)) * RANK_TILE
-
-    def compute(start: int) -> None:
-        part = kernel_rows(covar_module, X, slice(start, start + size))
-        if any_shape_rounds_alike:
-            K = dense_covariance(covar_module, part, points)
-        else:
-            part = torch.cat([part, part[-1:].expand(-len(part) % RANK_TILE, -1)])
-            tiles = part.view(-1, RANK_TILE, X.shape[-1])
-            groups = points.expand(len(tiles), -1, -1)
-            K = dense_covariance(covar_module, tiles, groups).flatten(0, 1)
-        columns[:, start : start + len(part)] = K.mT
-
-    work = num * len(points) * KERNEL_ENTRY if is_thread_safe(covar_module) else 0
-    for_each(range(0, num, size), work, lambda: compute)
-    return columns[:k, :num]
+from botorch_sparse.pools.kernel_columns import KernelColumns, group_size
+from botorch_sparse.threads import KERNEL_ENTRY, CopyableLock, one_thread
 
 
 class CrossCovariance:
@@ -259,7 +53,8 @@ class CrossCovariance:
         self._kept = X.new_empty(0, embedding.num_rows)
         self._num_kept = 0
         self._lines_lock = CopyableLock()
-        is_safe = is_thread_safe(embedding.posterior.covar_module)
+        self._kernel = embedding.posterior.covar_module
+        is_safe = is_thread_safe(self._kernel)
         self._kernel_lock: AbstractContextManager[Any] = (
             nullcontext() if is_safe else CopyableLock()
         )
@@ -296,8 +91,7 @@ class CrossCovariance:
     def find(self, points: Tensor) -> Tensor:
         """The slots of points, whose columns are computed where they are not kept."""
         assert self.columns is not None
-        kernel = self.embedding.posterior.covar_module
-        return self.columns.find(kernel, self.X, points, self._capacity, self._likely)
+        return self.columns.find(self._kernel, points, self._capacity, self._likely)
 
     def find_beside(self, points: Tensor) -> Tensor | None:
         """The slots of other points; None where there is no room for them."""
@@ -335,13 +129,8 @@ class CrossCovariance:
         elif isinstance(rows, Tensor):
             out[: len(self._points), : len(rows)] = self.of(rows)
         else:
-            slots = self.slots()  # finds columns first
-            part = self.columns.values[:, rows]
-            out = out[: len(self._points), : part.shape[1]]
-            if out.is_contiguous():
-                torch.index_select(part, 0, slots, out=out)
-            else:
-                out.copy_(part.index_select(0, slots))
+            out = out[: len(self._points), : size_of(rows)]
+            self.columns.write(self._kernel, self.slots(), rows, out)
 
     def _numbers(self, rows: Tensor | slice) -> Tensor:
         return rows if isinstance(rows, Tensor) else torch.arange(len(self.X))[rows]
@@ -350,17 +139,16 @@ class CrossCovariance:
     def _streamed(self, rows: Tensor) -> Tensor:
         """`num_rows x TILE`, of at most so many candidates, the last one repeated."""
         full = torch.cat([rows, rows[-1:].expand(TILE - len(rows))])
-        kernel = self.embedding.posterior.covar_module
         with self._kernel_lock, one_thread():
-            Z = kernel_rows(kernel, self.X, full)
-            K = dense_covariance(kernel, self._padded_points, Z)
+            Z = kernel_rows(self._kernel, self.X, full)
+            K = dense_covariance(self._kernel, self._padded_points, Z)
         K[len(self._points) :] = 0.0
         return K
 
     def of(self, rows: Tensor | slice) -> Tensor:
         """`k_S(x)` of candidates, `m x k`."""
         if self.columns is not None:
-            return self.columns.at(self.slots(), rows)
+            return self.columns.at(self._kernel, self.slots(), rows)
         rows, m = self._numbers(rows), len(self._points)
         tiles = [self._streamed(part)[:m, : len(part)] for part in rows.split(TILE)]
         return torch.cat(tiles, dim=1) if m else self.X.new_empty(0, len(rows))
@@ -372,16 +160,15 @@ class CrossCovariance:
         if self.columns is None:
             K = self.of(rows)
             return weights @ K, K[points]
-        slots, used = self.slots(), self.columns.num_used
-        spread = weights.new_zeros(used).index_copy_(0, slots, weights)
-        mean = spread @ self.columns.values[:used, rows]
-        return mean, self.columns.at(slots[points], rows)
+        slots, kernel = self.slots(), self._kernel
+        mean = self.columns.weighted_sum(kernel, slots, weights, rows)
+        return mean, self.columns.at(kernel, slots[points], rows)
 
     def at(self, points: Tensor, rows: Tensor) -> Tensor:
         """Rows of `k_S(x)`, `r x k`."""
         if self.columns is None:
             return self.of(rows)[points]
-        return self.columns.at(self.slots()[points], rows)
+        return self.columns.at(self._kernel, self.slots()[points], rows)
 
     def keep(self, index: np.ndarray, lines: np.ndarray) -> bool:
         """Keep `k_S(x)` of candidates, a line each, if there is room."""
@@ -414,17 +201,14 @@ class CrossCovariance:
         self.find_columns()
         if beside is None or columns is None:
             return lambda most: partial(self._computed_with, points)
-        slots, values = torch.cat([self.slots(), beside]), columns.values
+        slots = torch.cat([self.slots(), beside])
 
         def start(most: int) -> Callable[[slice], tuple[Tensor, Tensor]]:
             buffer = points.new_zeros(len(slots), most)
 
             def tiles(rows: slice) -> tuple[Tensor, Tensor]:
                 width = size_of(rows)
-                if width == buffer.shape[1]:
-                    torch.index_select(values[:, rows], 0, slots, out=buffer)
-                else:
-                    buffer[:, :width] = values[:, rows].index_select(0, slots)
+                columns.write(self._kernel, slots, rows, buffer[:, :width])
                 part = buffer[:, : padded(width, TILE)]
                 return part[:m], part[m:]
 
@@ -433,7 +217,7 @@ class CrossCovariance:
         return start
 
     def _computed_with(self, points: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
-        kernel = self.embedding.posterior.covar_module
+        kernel = self._kernel
         index = torch.arange(rows.start, rows.stop)
         index = torch.cat([index, index[-1:].expand(-len(index) % TILE)])
         X = [kernel_rows(kernel, self.X, part) for part in index.split(TILE)]

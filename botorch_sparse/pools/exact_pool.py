@@ -42,8 +42,8 @@ from botorch_sparse.pools.compact_rows import (
     mean_of,
     variance_of,
 )
-from botorch_sparse.pools.cross_covariance import kernel_columns
 from botorch_sparse.pools.device_batch import Choice, DeviceBatch
+from botorch_sparse.pools.kernel_columns import kernel_columns
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows, Shard
 from botorch_sparse.pools.table_batch import POINTS_AT_A_TIME, validate_candidates
 from botorch_sparse.posteriors.features import solve_triangular
@@ -322,6 +322,12 @@ class ExactPool:
     def all_moments(self) -> Moments:
         """Those of all rows, `A` each."""
         return Moments(self.mean, self.variance)
+
+    is_embedded = True  # all rows always are
+
+    def upper_moments(self) -> Moments:
+        """The same: they are known."""
+        return self.all_moments()
 
     def all_variances(self) -> Tensor:
         """The variances of all rows, `A`."""

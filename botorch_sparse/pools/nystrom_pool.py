@@ -18,8 +18,12 @@ from botorch_sparse.pools.branch_and_bound import (
     InducingOrder,
     greedy_order,
 )
-from botorch_sparse.pools.compact_rows import Rows, mean_of, variance_of
-from botorch_sparse.pools.cross_covariance import CrossCovariance, KernelColumns
+from botorch_sparse.pools.compact_rows import (
+    Rows,
+    mean_of,
+    variance_of,
+)
+from botorch_sparse.pools.cross_covariance import CrossCovariance
 from botorch_sparse.pools.device_batch import (
     BlockBatch,
     DeviceMoments,
@@ -28,6 +32,11 @@ from botorch_sparse.pools.device_batch import (
 )
 from botorch_sparse.pools.embedding import Embedding, padded
 from botorch_sparse.pools.host_batch import HostBatch
+from botorch_sparse.pools.kernel_columns import (
+    CountColumns,
+    KernelColumns,
+    keeps_counts,
+)
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows, Shard
 from botorch_sparse.pools.table_batch import (
     POINTS_AT_A_TIME,
@@ -62,7 +71,8 @@ class NystromPool:
 
     On the CPU the kernel's columns `k(X, x_s)` of points that have once been inducing
     points are kept in `max_memory`: the next inducing set shares most of them. So are
-    some of rows that may be the next ones. Of many candidates only those are embedded
+    some of rows that may be the next ones. Of bits and counts they take a byte or two
+    for an entry (`pools/kernel_columns.py`). Of many candidates only those are embedded
     there that can have the largest bound (`pools/branch_and_bound.py`), until all
     variances are asked for.
 
@@ -77,8 +87,6 @@ class NystromPool:
             many as have 256 MiB of covariances.
         shard: Which rows of the whole table `X` are; None for all. The table's size
             decides what rounds alike.
-        screens: Whether of many candidates only those are embedded that can have the
-            largest bound. If not, `update` embeds all.
 
     Attributes:
         posterior: The posterior; None before the first.
@@ -97,7 +105,6 @@ class NystromPool:
         max_memory: int = MAX_MEMORY,
         chunk_size: int | None = None,
         shard: Shard | None = None,
-        screens: bool = True,
     ) -> None:
         validate_candidates(X)
         check_number("noise", noise, "(0, inf)")
@@ -107,10 +114,9 @@ class NystromPool:
         self.X = X
         self.noise = noise
         self.max_memory = int(max_memory)
-        self.screens = screens
         self.shard = Shard(len(X)) if shard is None else shard
         self.chunk_size = chunk_size
-        self._columns = KernelColumns()
+        self._columns = KernelColumns(X)
         self._promising = torch.arange(0)  # of the largest bounds in the last batch
         self._order = InducingOrder()
         self.reset()
@@ -153,6 +159,12 @@ class NystromPool:
         return self._state is None or self._state.is_whole
 
     @property
+    def is_screened(self) -> bool:
+        """Whether only rows that matter are embedded, until all are asked for."""
+        state = self._state
+        return isinstance(state, CandidateMoments) and state.limits is not None
+
+    @property
     def num_exact(self) -> int:
         """Candidates whose moments are known."""
         return len(self) if self._state is None else self._state.num_exact
@@ -178,11 +190,13 @@ class NystromPool:
     @property
     def _fits(self) -> bool:
         """Whether `k_S(x)` of the posterior's `S` may be kept."""
-        return self.fits_in_memory(self.num_inducing)
+        if self.on_device:
+            return self.fits_in_memory(self.num_inducing)
+        return self.num_inducing <= self._capacity
 
-    def fits_in_memory(self, num_inducing: int) -> bool:
-        """Whether `k_S(x)` of the whole table may be kept, in half the memory."""
-        size = self.shard.num_rows * num_inducing * self.X.element_size()
+    def fits_in_memory(self, num_rows: int) -> bool:
+        """Whether so many numbers of each candidate take half of the memory."""
+        size = self.shard.num_rows * num_rows * self.X.element_size()
         return 2 * size <= self.max_memory
 
     @torch.no_grad()
@@ -237,12 +251,12 @@ class NystromPool:
     ) -> CandidateMoments:
         m = posterior.num_inducing
         embedding = Embedding.of(posterior)
-        fits = m > 0 and self.fits_in_memory(m)
+        columns = self._columns_of(posterior.covar_module, posterior.inducing_points)
         is_large = self._is_large(m)
         cross = CrossCovariance(
             self.X,
             embedding,
-            self._columns if fits else None,
+            columns if m > 0 else None,
             self._likely(m),
             self._capacity,
             self.max_memory // 4,
@@ -257,7 +271,7 @@ class NystromPool:
     def _is_large(self, num_inducing: int) -> bool:
         """Whether only promising candidates are embedded."""
         size = self.shard.num_rows * num_inducing
-        return self.screens and num_inducing > 0 and size >= SCREENED
+        return num_inducing > 0 and size >= SCREENED
 
     def _likely(self, num_inducing: int) -> Tensor:
         """Rows whose kernel columns are computed in advance.
@@ -268,10 +282,22 @@ class NystromPool:
         is_large = self._is_large(num_inducing)
         return self.X[:0] if is_large else self.X[self._promising]
 
+    def _columns_of(self, kernel: Kernel, points: Tensor) -> KernelColumns | None:
+        """Where the columns of points are kept; None where there is no room."""
+        X, are_counts = self.X, isinstance(self._columns, CountColumns)
+        if not keeps_counts(X, kernel):
+            self._columns = KernelColumns(X) if are_counts else self._columns
+        elif not are_counts:
+            largest = self.shard.ranks.max(X.totals.max())
+            self._columns = CountColumns(X, int(largest))
+        fits = len(points) <= self._capacity
+        return self._columns if fits and self._columns.takes(points) else None
+
     @property
     def _capacity(self) -> int:
         """The most kernel columns that are kept."""
-        return self.max_memory // 2 // (self.shard.num_rows * self.X.element_size())
+        size = self.shard.num_rows * self._columns.entry_size
+        return self.max_memory // 2 // size
 
     def kept_covariance(
         self, covar_module: Kernel, points: Tensor, rows: Tensor
@@ -290,13 +316,14 @@ class NystromPool:
         is_whole = self.X.is_cpu and self.shard.ranks.size == 1
         if not (is_whole and compares_counts(covar_module)):
             return None
-        if not self.fits_in_memory(len(points)):
-            return None
         with one_thread():
-            slots = self._columns.find(
-                covar_module, self.X, points, self._capacity, self._likely(len(points))
+            columns = self._columns_of(covar_module, points)
+            if columns is None:
+                return None
+            slots = columns.find(
+                covar_module, points, self._capacity, self._likely(len(points))
             )
-            return self._columns.at(slots, rows)
+            return columns.at(covar_module, slots, rows)
 
     def _ordered(self, cross: CrossCovariance) -> Tensor:
         """The inducing points, those that explain much of the candidates first."""
@@ -333,6 +360,14 @@ class NystromPool:
         if self._state is not None:
             self._state.resolve_all()
         return self._present()
+
+    @torch.no_grad()
+    def upper_moments(self) -> Moments:
+        """Upper bounds on the moments of all rows, `A` each; exact if `is_embedded`."""
+        if isinstance(self._state, CandidateMoments):
+            self._state.bound_all()
+        mean, variance = self._present()
+        return Moments(mean.clone(), variance.clone())
 
     def all_variances(self) -> Tensor:
         """The variances of all rows, `A`."""

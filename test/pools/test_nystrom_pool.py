@@ -20,16 +20,17 @@ from torch_threads import threads_set
 
 from botorch_sparse.batching import Local
 from botorch_sparse.kernels import TanimotoKernel, dense_covariance
+from botorch_sparse.kernels.tanimoto import sums_of_minima
 from botorch_sparse.pools import CompactRows, NystromPool, cross_covariance, embedding
 from botorch_sparse.pools import branch_and_bound as screening
 from botorch_sparse.pools.branch_and_bound import CandidateMoments
-from botorch_sparse.pools.cross_covariance import (
+from botorch_sparse.pools.embedding import (
+    Embedding,
+)
+from botorch_sparse.pools.kernel_columns import (
     MOST_SPARE,
     KernelColumns,
     kernel_columns,
-)
-from botorch_sparse.pools.embedding import (
-    Embedding,
 )
 from botorch_sparse.pools.nystrom_pool import InducingOrder, greedy_order
 from botorch_sparse.pools.path_maximizers import path_maximizers
@@ -120,7 +121,7 @@ def test_what_nobody_asks_for_is_not_computed(monkeypatch: pytest.MonkeyPatch) -
 def test_columns_of_different_rows_some_at_a_time(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cross_covariance, "MOST_AT_A_TIME", most)
+    monkeypatch.setattr("botorch_sparse.pools.kernel_columns.MOST_AT_A_TIME", most)
     g = torch.Generator().manual_seed(0)
     bits = (torch.rand(33, 40, generator=g) < 0.1).to(torch.uint8)
     kernel = ScaleKernel(TanimotoKernel((10, 30))).double().requires_grad_(False)
@@ -373,24 +374,24 @@ def test_a_group_of_columns_is_filled_with_those_likely_next(
         num.append(1)
         return kernel_columns(*args)
 
-    monkeypatch.setattr("botorch_sparse.pools.cross_covariance.kernel_columns", counted)
-    columns, likely = KernelColumns(), X[[7, 3, *range(40, 60)]]
-    columns.find(kernel, X, X[:3], 100, likely)
+    monkeypatch.setattr("botorch_sparse.pools.kernel_columns.kernel_columns", counted)
+    columns, likely = KernelColumns(X), X[[7, 3, *range(40, 60)]]
+    columns.find(kernel, X[:3], 100, likely)
     assert len(num) == 1 and columns.num_used == 8  # 0, 1, 2, 7, 3, 40, 41, 42
-    slots = columns.find(kernel, X, X[[7, 42, 1]], 100, likely)
+    slots = columns.find(kernel, X[[7, 42, 1]], 100, likely)
     assert len(num) == 1
     for slot, row in zip(slots, (7, 42, 1), strict=True):
         alone = kernel_columns(kernel, X, X[row : row + 1])
         assert torch.equal(columns.values[slot], alone[0])
     # 3, 40, 41 and 43 are spare, in 10 places: two more, and then their places.
-    columns.find(kernel, X, X[80:81], 10, likely)
+    columns.find(kernel, X[80:81], 10, likely)
     assert len(num) == 2 and columns.num_used == 10
-    before, asked = columns.find(kernel, X, X[[0, 1, 2, 7, 42, 80]], 10, likely), num[:]
-    columns.find(kernel, X, X[90:93], 10, likely)
+    before, asked = columns.find(kernel, X[[0, 1, 2, 7, 42, 80]], 10, likely), num[:]
+    columns.find(kernel, X[90:93], 10, likely)
     assert len(num) == len(asked) + 1 and columns.num_used == 10
-    after = columns.find(kernel, X, X[[0, 1, 2, 7, 42, 80]], 10, likely)
+    after = columns.find(kernel, X[[0, 1, 2, 7, 42, 80]], 10, likely)
     assert len(num) == len(asked) + 1 and torch.equal(before, after)
-    columns.find(kernel, X, X[100:103], 100, X[:0])  # no room is made for spare ones
+    columns.find(kernel, X[100:103], 100, X[:0])  # no room is made for spare ones
     assert columns.num_used == 12
 
 
@@ -398,10 +399,10 @@ def test_columns_in_vain_do_not_pile_up() -> None:
     """Not more than a few of them, however often points are likely in vain."""
     X, _ = uniform_problem(110)
     kernel = RBFKernel().double().requires_grad_(False)
-    columns = KernelColumns()
+    columns = KernelColumns(X)
     for i in range(100):
         likely = X[500 + 7 * i : 507 + 7 * i]
-        slots = columns.find(kernel, X, X[[0, 1, 10 + i]], 1000, likely)
+        slots = columns.find(kernel, X[[0, 1, 10 + i]], 1000, likely)
     assert columns.num_used <= 102 + MOST_SPARE + 7
     assert len(set(slots.tolist())) == 3 and slots.max() < columns.num_used
     alone = kernel_columns(kernel, X, X[109:110])
@@ -427,7 +428,7 @@ def test_bounds_are_above_what_is_computed(noise: float) -> None:
     tight = replace(limits, slack=0.0, mean_slack=0.0)
     for bounds, holds in ((limits, True), (tight, False)):
         known = CandidateMoments(exact.embedding, exact.cross, exact.prior, bounds)
-        known._bound_all(bounds)
+        known.bound_all()
         assert (known.mean >= exact.mean).all() == holds
         assert not holds or (known.variance >= exact.variance).all()
         known._bound_again(bounds, torch.arange(len(X)))
@@ -710,3 +711,53 @@ def test_a_streamed_kernel_with_gradients() -> None:
         pool.update(posterior)
         chosen.append(pool.batch(2.0).choose(5))
     assert chosen[0] == chosen[1] == chosen[2]
+
+
+@pytest.mark.parametrize(("most", "dtype"), [(1, torch.uint8), (40, torch.int16)])
+def test_of_counts_what_points_have_in_common_is_kept(
+    most: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In few bytes, whatever the hyperparameters, and with the kernel's own bits."""
+    monkeypatch.setattr("botorch_sparse.pools.compact_rows.MOST_DISTINCT", 0)
+    g, computed = torch.Generator().manual_seed(0), []
+
+    def counted(*args: Any) -> Tensor:
+        computed.append(len(args[1]))
+        return sums_of_minima(*args)
+
+    name = "botorch_sparse.pools.kernel_columns.sums_of_minima"
+    monkeypatch.setattr(name, counted)
+    counts = torch.randint(0, most + 1, (700, 40), generator=g, dtype=torch.uint8)
+    counts[3] = 0
+    rows = CompactRows(counts, 40)
+    kept, streamed = (NystromPool(rows, max_memory=memory) for memory in (2**20, 0))
+
+    def posterior_of(kernel: Kernel, S: Tensor) -> NystromPosterior:
+        kernel, noise = kernel.double().requires_grad_(False), torch.full((50,), 0.1)
+        data = rows[:50], rows[:50].sum(-1).sin(), noise.double()
+        return NystromPosterior.from_data(kernel, *data, S)
+
+    S = rows[torch.tensor([3, 1, 5, 9])]
+    for scale in (0.7, 1.3):
+        kernel = ScaleKernel(TanimotoKernel())
+        kernel.outputscale = scale
+        for pool in (kept, streamed):
+            pool.update(posterior_of(kernel, S))
+        assert kept.in_memory and not streamed.in_memory
+        K = kept.cross_covariance(slice(None))
+        assert torch.equal(K, dense_covariance(kernel, S, rows[:]))
+        few = torch.tensor([600, 3, 8])
+        assert torch.equal(kept.cross_covariance(few), K[:, few])
+        pairs = zip(kept.all_moments(), streamed.all_moments(), strict=True)
+        assert all(torch.equal(*pair) for pair in pairs)
+        squares = [pool.squared_covariances(few) for pool in (kept, streamed)]
+        assert_close(*squares, rtol=1e-12)
+        kept.renew_columns()
+    assert sum(computed) == 6  # 600 and 8 are beside the inducing points
+    assert kept._columns.values.dtype == dtype
+    half = posterior_of(kernel, S / 2)  # no counts
+    kept.update(half)
+    assert not kept.in_memory
+    assert_close(kept.all_moments().variance, half.variance(rows[:]), rtol=1e-9)
+    kept.update(posterior_of(RBFKernel(), S))
+    assert kept.in_memory and kept._columns.entry_size == 8

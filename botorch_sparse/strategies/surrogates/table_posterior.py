@@ -252,8 +252,8 @@ class NystromTablePosterior(TablePosterior):
 
     @override
     def max_variance(self) -> float:
-        is_here, ranks = self.pool.is_embedded, self.pool.shard.ranks
-        is_known = self.embeds and all(ranks.gather(is_here))
+        is_screened, ranks = self.pool.is_screened, self.pool.shard.ranks
+        is_known = self.embeds and not any(ranks.gather(is_screened))
         return super().max_variance() if is_known else float("nan")
 
     @override
@@ -436,7 +436,7 @@ class ExactTablePosterior(TablePosterior):
             most: The most unique points before that.
         """
         prior, X = source.initial(), source.inputs(domain.own_rows)
-        pool = NystromPool(X, max_memory=max_memory, screens=False)
+        pool = NystromPool(X, max_memory=max_memory)
         sparse = NystromTablePosterior(source, prior, pool)
         return cls(source, prior, exact_pool(X, prior), sparse=sparse, most=most)
 

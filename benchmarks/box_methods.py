@@ -4,8 +4,9 @@ import math
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
+from unittest.mock import patch
 
 import gpytorch
 import torch
@@ -19,16 +20,18 @@ from botorch.optim import optimize_acqf
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from botorch.utils.sampling import manual_seed
 from gpytorch.constraints import Interval
-from gpytorch.kernels import MaternKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from benchmarks.spherical_linear import spherical_linear_gp
+from benchmarks.spherical_linear import SphericalLinearKernel, spherical_linear_gp
 from botorch_sparse.acquisition import FixedBeta
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.strategies import BBKB, RandomSearch, Strategy, TrustRegionBBKB
+from botorch_sparse.strategies.surrogates import prior_fitting
+from botorch_sparse.strategies.trust_region import local_surrogate
 
 BATCH_SIZE = 20
 Objective = Callable[[Tensor], Tensor]
@@ -110,6 +113,18 @@ def by_repeats(run: Run) -> None:
         if has_middle and (middle := strategy.regions[0].center) is not None:
             X = strategy.record.points(torch.tensor([middle]))
             strategy.tell(X, run.evaluate(X))
+
+
+def by_spherical_region(run: Run) -> None:
+    """Ours by the bound, whose region has the spherical linear kernel, not Matern's."""
+
+    def kernel(dim: int, reach: float = 1.0) -> Kernel:
+        return SphericalLinearKernel(dim)
+
+    with ExitStack() as stack:
+        for module in (local_surrogate, prior_fitting):
+            stack.enter_context(patch.object(module, "matern_kernel", kernel))
+        by_strategy(trust_region_ucb)(run)
 
 
 def by_cma(run: Run) -> None:
@@ -385,6 +400,7 @@ METHODS: dict[str, Callable[[Run], None]] = {
     "trust-region": by_strategy(trust_region),
     "trust-region-5": by_strategy(trust_regions),
     "trust-region-ucb": by_strategy(trust_region_ucb),
+    "trust-region-spherical": by_spherical_region,
     "trust-region-repeats": by_repeats,
     "bbkb": by_strategy(bbkb),
     "random": by_strategy(random_search),

@@ -259,6 +259,30 @@ def test_a_wave_that_much_noise_hides_is_found(noisy, is_found, monkeypatch):
         assert exact_fit._loss(part) < before - 0.01
 
 
+@pytest.mark.parametrize("noise", [1e-3, 0.3])
+def test_what_short_lengthscales_explain_may_be_noise(noise, monkeypatch):
+    """Longer ones with ten times the noise, where the objective is no worse there."""
+    X, Y = rough(60, 0.5, dtype=torch.float64)
+    mll = make_mll(SparseSingleTaskGP(X, Y))
+    mll.model.covar_module.lengthscale, mll.likelihood.noise = 0.3, noise
+    part = on_random_rows(mll, len(X))
+    before = exact_fit._loss(part)
+    longer = exact_fit._lengthened(part, before)
+    assert (longer is not None) == (noise == 1e-3)
+    assert exact_fit._loss(part) == before
+    monkeypatch.setattr(exact_fit, "_shortened", lambda part, most: None)
+    begun = list[tuple[float, float]]()
+
+    def seen(part: Any, options: Any) -> None:
+        kernel, noise = part.model.covar_module, part.likelihood.noise.item()
+        begun.append((kernel.lengthscale.max().item(), noise))
+
+    monkeypatch.setattr(exact_fit, "fit_once", seen)
+    assert exact_fit._leap(part, {}) == (longer is not None)
+    expected = [(pytest.approx(0.36), pytest.approx(0.01))]
+    assert begun == (expected if longer else [])
+
+
 def test_only_what_is_fitted_is_shortened():
     """Within constraints; all else is as it was, to the last bit."""
     X, Y = wave()

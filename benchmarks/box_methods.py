@@ -100,21 +100,6 @@ def by_strategy(make: Callable[..., Strategy]) -> Callable[[Run], None]:
     return run
 
 
-def by_repeats(run: Run) -> None:
-    """Ours with one region, whose middle is evaluated once more with each batch."""
-    options: dict[str, Any] = {"batch_size": BATCH_SIZE, "minimize": True}
-    strategy = TrustRegionBBKB(bounds=run.bounds, seed=run.seed, **options)
-    while not run.is_over:
-        has_middle = strategy.regions[0].center is not None
-        num = min(BATCH_SIZE, run.total - len(run.values)) - has_middle
-        if num > 0:
-            batch = strategy.ask(num)
-            strategy.tell(batch, run.evaluate(batch.X))
-        if has_middle and (middle := strategy.regions[0].center) is not None:
-            X = strategy.record.points(torch.tensor([middle]))
-            strategy.tell(X, run.evaluate(X))
-
-
 def by_spherical_region(run: Run) -> None:
     """Ours by the bound, whose region has the spherical linear kernel, not Matern's."""
 
@@ -384,6 +369,11 @@ def trust_regions(**given: Any) -> Strategy:
     return TrustRegionBBKB(**given, batch_size=BATCH_SIZE, num_regions=5)
 
 
+def trust_region_repeats(**given: Any) -> Strategy:
+    """Ours, whose middle is evaluated again in each batch."""
+    return TrustRegionBBKB(**given, batch_size=BATCH_SIZE, repeats=True)
+
+
 def trust_region_ucb(**given: Any) -> Strategy:
     """Ours by the bound."""
     return TrustRegionBBKB(**given, batch_size=BATCH_SIZE, acquisition="ucb")
@@ -401,7 +391,7 @@ METHODS: dict[str, Callable[[Run], None]] = {
     "trust-region-5": by_strategy(trust_regions),
     "trust-region-ucb": by_strategy(trust_region_ucb),
     "trust-region-spherical": by_spherical_region,
-    "trust-region-repeats": by_repeats,
+    "trust-region-repeats": by_strategy(trust_region_repeats),
     "bbkb": by_strategy(bbkb),
     "random": by_strategy(random_search),
     "turbo-1": by_turbo(exact_gp),

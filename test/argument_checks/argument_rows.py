@@ -44,7 +44,7 @@ BAD_BOUNDS: list[Any] = [
 ]
 # Arguments whose names mean the same wherever they are.
 USUAL: dict[str, list[Any]] = {
-    **{name: FLAG for name in ("unique", "minimize", "robust")},
+    **{name: FLAG for name in ("unique", "minimize", "robust", "repeats")},
     **{name: CHOICE for name in ("selection", "reading", "gradients", "constants")},
     **{name: CHOICE for name in ("bias", "exploration", "repeat", "refresh")},
     "inflation": CHOICE,

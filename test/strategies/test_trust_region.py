@@ -1,6 +1,7 @@
 """Trust regions: lengths, candidates, posterior, and whole runs."""
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -765,6 +766,31 @@ def test_several_regions_share_a_batch() -> None:
     best = objective(first.X).view(2, 4).argmax(-1) + torch.tensor([0, 4])
     assert centers == set(best.tolist())
     assert {*made.surrogate.runs.of_trial.tolist()} == {0, 1}
+
+
+@pytest.mark.parametrize("size", [1, 6, 40])
+def test_middles_are_evaluated_again(size: int) -> None:
+    """Once in 20 evaluations, or in a larger batch; not while they are pending."""
+    g, again = torch.Generator().manual_seed(0), list[int]()
+    made = TrustRegionBBKB(
+        bounds=BOUNDS, batch_size=size, num_initial=8, repeats=True, minimize=True
+    )
+    while len(made.record) < 150:
+        known = {*made.record.point.tolist()}
+        batch, asked = made.ask(), made.pending.tolist()
+        middle = made.regions[0].center
+        assert asked.count(middle) == len(known.intersection(asked)) <= 1
+        batches = [batch]
+        if middle in asked:
+            again.append(len(made.record))
+            batches.append(made.ask())
+            assert made.pending.tolist().count(middle) == 1
+        for each in batches:
+            noise = torch.randn(len(each), generator=g).double()
+            made.tell(each, (each.X - 0.4).square().sum(-1) + noise)
+    gaps = [b - a for a, b in pairwise(again)]
+    assert len(again) >= 2 and min(gaps) >= min(20, 2 * size)
+    assert min(gaps) <= 20 + 2 * size
 
 
 def test_under_noise_the_middle_goes_by_the_mean() -> None:

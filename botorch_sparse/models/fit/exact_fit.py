@@ -282,9 +282,12 @@ def _lengthened(part: MarginalLogLikelihood, most: float) -> Fitted | None:
     The objective is as it was then.
     """
     optimum, (length, more) = Fitted.of(part), LONGER
-    for kernel, lengthscale in _lengthscales(part):
+    lengthscales, noises = _lengthscales(part), _noises(part)
+    if not (lengthscales and noises):
+        return None
+    for kernel, lengthscale in lengthscales:
         _set(kernel, "lengthscale", length * lengthscale)
-    for noise in _noises(part):
+    for noise in noises:
         _set(noise, "noise", more * noise.noise)
     found = Fitted.of(part) if _loss(part) < most else None
     optimum.give(part)

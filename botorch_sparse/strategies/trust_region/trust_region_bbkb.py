@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal, TypeAlias, Unpack, get_args
 
+import numpy as np
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from gpytorch.kernels import Kernel
@@ -187,7 +188,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         mean_module: See `ModelStrategy`.
         num_initial: Points of each run before its region is used; with several
             objectives of all regions together.
-        repeats: Whether one of twenty evaluations, or of a larger batch, is of each
+        repeats: Whether one of twenty evaluations, or of a larger batch, is of a
             region's middle again. It pays where noise is as large as the differences
             of values, of which the first fits know nothing.
         refit: When hyperparameters are fitted: by default where a run begins and after
@@ -364,11 +365,13 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         self, regions: Sequence[Region], limit: int
     ) -> list[tuple[int, int]]:
         """Numbers and runs of the best candidates of all regions."""
-        again = self._middles_again(regions, limit) if self.repeats else []
-        limit -= len(again)
         failed = self._without_result()
         parts = [self._candidates(region, failed, limit) for region in regions]
-        if limit == 0 or not sum(map(len, parts)):
+        if not sum(map(len, parts)):
+            return []
+        again = self._middle_again(regions, limit) if self.repeats else []
+        limit -= len(again)
+        if limit == 0:
             return again
         posteriors, best = self._remember(), list[tuple[Region, Tensor]]()
         if self.acquisition == "thompson":
@@ -382,19 +385,27 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
             best = [(region_of[row], X[row]) for row in rows]
         return again + [(self.record.add_point(x), region.run) for region, x in best]
 
-    def _middles_again(
+    def _middle_again(
         self, regions: Sequence[Region], limit: int
     ) -> list[tuple[int, int]]:
-        """Numbers and runs of middles whose last evaluation is long ago."""
-        again, pending = list[tuple[int, int]](), self.pending.tolist()
-        for region in regions:
-            if region.center is None or region.center in pending:
-                continue
-            (place,) = (self.record.point == region.center).nonzero(as_tuple=True)
-            since = len(self.record) - 1 - int(place[-1])
-            if since + limit >= REPEATED and len(again) < limit:
-                again.append((region.center, region.run))
-        return again
+        """The middle whose last evaluation is longest ago, and its run, if it is due.
+
+        It is where `limit` points complete `REPEATED` evaluations since one was of a
+        point that was known.
+        """
+        point = self.record.point[~self.record.is_later].numpy()
+        again = np.ones(len(point), dtype=bool)
+        again[np.unique(point, return_index=True)[1]] = False
+        since = int(again[::-1].argmax()) if again.any() else len(point)
+        pending = self.pending.numpy()
+        if since + limit < REPEATED or np.isin(pending, point).any():
+            return []
+        last = {
+            int((point == region.center).nonzero()[0][-1]): (region.center, region.run)
+            for region in regions
+            if region.center is not None and region.center not in self._failed
+        }
+        return [last[min(last)]] if last else []
 
     def _without_result(self) -> Tensor:
         """Numbers of points that failed, where distances say how alike points are.

@@ -243,9 +243,9 @@ def trust_region_generation_strategy(
     points of a run, and else for nothing until their results come. Where trials
     that failed or were abandoned lie together, later arms keep away. Attached ones
     belong to the regions that are in use. Standard errors of results are not used:
-    noise is inferred, the same for all. With constraints, choices, whole numbers or
-    several regions a region keeps to the parameters as its axes: on curved valleys that
-    takes more trials.
+    noise is inferred, the same for all, and no arm is repeated. With constraints,
+    choices, whole numbers or several regions a region keeps to the parameters as its
+    axes: on curved valleys that takes more trials.
 
     Args:
         num_initial: Arms of a run before its region is used; of the first one Sobol's

@@ -18,11 +18,7 @@ from botorch_sparse.pools.branch_and_bound import (
     InducingOrder,
     greedy_order,
 )
-from botorch_sparse.pools.compact_rows import (
-    Rows,
-    mean_of,
-    variance_of,
-)
+from botorch_sparse.pools.compact_rows import Rows, mean_of, variance_of
 from botorch_sparse.pools.cross_covariance import CrossCovariance
 from botorch_sparse.pools.device_batch import (
     BlockBatch,

@@ -19,7 +19,7 @@ from botorch_sparse.batching.rules import Global, Local, Rule
 from botorch_sparse.distributed import Ranks
 from botorch_sparse.distributed.sharded_pool import ShardedPool
 from botorch_sparse.kernels import TanimotoKernel
-from botorch_sparse.pools import sample_paths
+from botorch_sparse.pools import CompactRows, sample_paths
 from botorch_sparse.pools.device_batch import EagerBatch
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY, NystromPool
 from botorch_sparse.pools.path_maximizers import path_maximizers
@@ -287,3 +287,27 @@ def test_sample_paths_have_the_maximizers_of_one_process(
     assert not {*whole} & {*selectable.excluded.tolist()}
     num_different = len({*whole})
     assert num_different == 12 if once else num_different > 1
+
+
+def test_ranks_keep_counts_of_one_type() -> None:
+    """What rows have in common with points, where one rank's are larger or few."""
+    g, half = torch.Generator().manual_seed(0), 2 * RANK_TILE
+    first = torch.randint(0, 4, (half, 24), generator=g)
+    different = torch.randint(0, 40, (100, 24), generator=g)
+    second = different[torch.randint(0, 100, (half,), generator=g)]
+    X = CompactRows(torch.cat([first, second]).to(torch.uint8), 24)
+    S = X[::100]
+    data = S, S.sum(-1).sin(), torch.full((len(S),), LAM).double(), S
+    kernel = TanimotoKernel().double().requires_grad_(False)
+    posterior, memory = NystromPosterior.from_data(kernel, *data), 1_600 * len(X)
+
+    def choose(ranks: Ranks) -> tuple[list[int], torch.dtype]:
+        shard = Shard(len(X), ranks)
+        own = X.part(slice(shard.start, shard.stop))
+        pool = ShardedPool(own, LAM, shard=shard, max_memory=memory)
+        pool.update(posterior)
+        return pool.batch(20.0).choose(12), pool._columns.values.dtype
+
+    (whole,) = together(1, choose)
+    assert together(2, choose) == [whole] * 2
+    assert whole[1] == torch.int16

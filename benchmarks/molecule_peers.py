@@ -122,9 +122,8 @@ def _logei(problem: MoleculeProblem, gp: WarmGP, seed: int, screened: int) -> Pr
     """Batches of the largest expected improvement, one row after the other.
 
     The choices are the `CHOICES` rows where it is largest, of all rows or of `screened`
-    random ones. Each row chosen is taken to have its mean, as the
-    "Kriging believer" of [Ginsbourger2010]_ has it. On a table the logarithm changes no
-    choice.
+    random ones. Each row chosen is taken to have its mean, as the "Kriging believer" of
+    [Ginsbourger2010]_ has it. On a table the logarithm changes no choice.
     """
     generator = torch.Generator().manual_seed(seed)
 

@@ -52,10 +52,10 @@ COLUMN_TILES, COLUMN_ENTRIES = 32, 2**21
 MOST_AT_A_TIME = 2**22
 # Entries that are computed from counts at a time.
 PART_ENTRIES = 2**16
-# So many columns of the kernel are kept as they are, where there is room.
-MANY = 512
+# Where so many float64 columns have room they are kept; where fewer have, counts.
+FLOAT_COLUMNS = 512
 # Types that sums of counts are kept in.
-COUNTS = (torch.uint8, torch.int16, torch.int32)
+COUNT_TYPES = (torch.uint8, torch.int16, torch.int32)
 
 
 class KernelColumns:
@@ -211,7 +211,7 @@ class CountColumns(KernelColumns):
 
     def __init__(self, X: CompactRows, largest: int) -> None:
         super().__init__(X)
-        dtype = next(d for d in COUNTS if largest <= torch.iinfo(d).max)
+        dtype = next(d for d in COUNT_TYPES if largest <= torch.iinfo(d).max)
         self.values = self.values.to(dtype)
         self._rows, self._total = X, X.totals.double()
         self._own = self._total[:0]  # sums of the entries of the slots' points
@@ -296,13 +296,13 @@ def keeps_counts(
     Args:
         X: The table.
         kernel: The kernel.
-        points: `m x d`; those that are no counts have columns of the kernel.
-        num_float: How many of these there is room for. Many are quicker as they are.
+        points: `m x d`; where one is no counts, columns of the kernel are kept.
+        num_float: How many float64 columns have room. They are read more quickly.
     """
     return (
         isinstance(X, CompactRows)
         and X.is_cpu
-        and num_float < MANY
+        and num_float < FLOAT_COLUMNS
         and compares_counts(kernel)
         and unscaled(kernel).blocks is None
         and kernel.active_dims is None

@@ -118,7 +118,7 @@ DRAWS = 128
 LEAST_VARIANCE = 1e-20
 # What is left of a point's variance at least, of the prior's largest.
 LEAST_SHARE = 1e-9
-# Rows whose moments are computed at least, where bounds were known.
+# Rows at least whose moments are computed at a time, where bounds were known.
 RESOLVED = 4_096
 # Rows that are brought up to date first; later blocks double.
 FIRST_BLOCK = 64

@@ -90,6 +90,29 @@ def test_the_table() -> None:
     assert line.endswith("(objectives -0.900 and -0.910)")
 
 
+def test_the_exact_fit_by_formulas_stands_in_but_for_seconds() -> None:
+    store = Store(None)
+    key, (ours, exact) = key_of(CASE, "closed-form"), (run(0.1, 2.0, "a", 1),) * 2
+    store.records = {key_of(CASE, "sparse"): ours, key: exact | {"nlpd": 0.05}}
+    args = Namespace(
+        names=["Branin"], sizes=[40], noises=[0.1], seeds=4, methods=list(fits.MODELS)
+    )
+    rows = report(store, args).splitlines()
+    cells = [cell.strip() for cell in rows[2].split("|")[1:-1]]
+    assert cells[:4] == ["**sparse**", "40", "1", "+0.0500"] and cells[8] == "0"
+    assert not any("closed-form" in row for row in rows)
+    store.records[key_of(CASE, "exact")] = run(0.05, 6.0, "a", 1)
+    _, _, ours_row, of_both, *_ = report(store, args).splitlines()
+    assert "| 1 | 6 | 2 | 3 | 3 | 0 |" in ours_row
+    assert of_both.startswith("| **closed-form** | 40 | 1 | +0.0000")
+
+
+def test_by_formulas_it_is_the_exact_fit() -> None:
+    exact, closed = (execute(CASE, method) for method in ("exact", "closed-form"))
+    assert closed["loss"] == pytest.approx(exact["loss"], abs=1e-4)
+    assert closed["nlpd"] == pytest.approx(exact["nlpd"], abs=1e-3)
+
+
 def test_names_are_known() -> None:
     """Twenty functions, ten of them at two dimensions, and ten targets of tables."""
     assert len({name for name, _ in fits.FUNCTIONS.values()}) == 20

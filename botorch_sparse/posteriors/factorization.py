@@ -257,6 +257,16 @@ def _scaled_cholesky(covariance: Tensor, scale: Tensor) -> Tensor:
     return L * scale.unsqueeze(-1)
 
 
+def product_of(L: Tensor) -> Tensor:
+    """`L L'` of a lower triangular factor; O(m^2) where it is diagonal, on the host.
+
+    That of a posterior without data is the identity.
+    """
+    if L.is_cpu and not L.requires_grad and not L.tril(-1).any():
+        return L.diagonal(dim1=-2, dim2=-1).square().diag_embed()
+    return L @ L.mT
+
+
 def inner_cholesky(B: Tensor) -> Tensor:
     r"""Cholesky factor of :math:`B = I + \Phi D^{-1} \Phi^\top`, `batch_shape x m x m`.
 

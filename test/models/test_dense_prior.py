@@ -6,7 +6,8 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import GaussianLikelihood
 from linear_operator import to_linear_operator
 
-from botorch_sparse.models.dense_prior import DensePrior
+from botorch_sparse.models import dense_prior
+from botorch_sparse.models.dense_prior import DensePrior, cholesky_inverse
 
 
 @pytest.mark.parametrize("batch_shape", [(), (2,)])
@@ -67,3 +68,16 @@ def test_float32_is_as_float64_within():
     )
     assert value.dtype == torch.float32
     torch.testing.assert_close(value.double(), exact, rtol=1e-5, atol=0.0)
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+def test_the_inverse_by_blocks(batch_shape, monkeypatch):
+    """And its derivative, with odd numbers of rows at each split."""
+    monkeypatch.setattr(dense_prior, "MOST_AS_ONE", 3)
+    generator = torch.Generator().manual_seed(0)
+    A = torch.randn(*batch_shape, 13, 13, generator=generator, dtype=torch.float64)
+    L = A.tril(-1) + A.abs().diagonal(dim1=-2, dim2=-1).add(1.0).diag_embed()
+    torch.testing.assert_close(cholesky_inverse(L), torch.linalg.inv(L @ L.mT))
+    assert torch.autograd.gradcheck(
+        lambda L: cholesky_inverse(L.tril()), L.requires_grad_()
+    )

@@ -218,9 +218,9 @@ def test_when_shorter_lengthscales_are_tried(monkeypatch):
     monkeypatch.setattr(exact_fit, "STARTS", ())
     original = exact_fit._shortened
 
-    def counted(part: Any, most: float) -> Any:
+    def counted(part: Any, few: Any, before: float) -> Any:
         tried.append(1)
-        return original(part, most)
+        return original(part, few, before)
 
     monkeypatch.setattr(exact_fit, "_shortened", counted)
     monkeypatch.setattr(exact_fit, "LEAP", (0.25, 0.25))
@@ -248,7 +248,7 @@ def test_a_wave_that_much_noise_hides_is_found(noisy, is_found, monkeypatch):
     part = on_random_rows(mll, 400)
     before = exact_fit._loss(part)
     monkeypatch.setattr(exact_fit, "NOISY", noisy)
-    found = exact_fit._shortened(part, before)
+    found = exact_fit._shortened(part, part, before)
     assert (found is not None) == is_found
     assert exact_fit._loss(part) == before
     if found is not None:
@@ -257,6 +257,37 @@ def test_a_wave_that_much_noise_hides_is_found(noisy, is_found, monkeypatch):
         assert 0.125 < shorter[0, 0] < 0.2 and shorter[0, 1] == 1.0  # it has a bound
         assert part.likelihood.noise.item() == pytest.approx(0.8, rel=1e-3)
         assert exact_fit._loss(part) < before - 0.01
+
+
+@pytest.mark.parametrize("of_all, is_found", [(1.01, True), (1.03, False)])
+def test_few_rows_say_which_lengthscale_and_all_whether(of_all, is_found, monkeypatch):
+    """Half of the first one is best for the few, half of the second for all."""
+    X, Y = wave()
+    mll = make_mll(SparseSingleTaskGP(X, Y))
+    mll.model.covar_module.lengthscale = torch.tensor([[1.0, 2.0]]).double()
+    part, few = on_random_rows(mll, len(X)), on_random_rows(mll, 60)
+    few.model.covar_module.lengthscale = 7.0
+    losses = {
+        (60, True, False): 0.3,
+        (60, False, True): 0.9,
+        (120, True, False): of_all,
+        (120, False, True): 0.2,
+        (120, False, False): 1.5,  # less noise alone
+    }
+
+    def known(mll: Any) -> float:
+        first, second = mll.model.covar_module.lengthscale.view(-1).tolist()
+        key = len(mll.model.train_targets), first < 1.0, second < 2.0
+        return losses.get(key, torch.inf)
+
+    monkeypatch.setattr(exact_fit, "_loss", known)
+    monkeypatch.setattr(exact_fit, "NOISY", torch.inf)
+    found = exact_fit._shortened(part, few, 1.0)
+    assert (found is not None) == is_found
+    assert part.model.covar_module.lengthscale.view(-1).tolist() == [1.0, 2.0]
+    if found is not None:
+        found.give(part)
+        assert known(part) == of_all
 
 
 @pytest.mark.parametrize("noise", [1e-3, 0.3])
@@ -270,7 +301,7 @@ def test_what_short_lengthscales_explain_may_be_noise(noise, monkeypatch):
     longer = exact_fit._lengthened(part, before)
     assert (longer is not None) == (noise == 1e-3)
     assert exact_fit._loss(part) == before
-    monkeypatch.setattr(exact_fit, "_shortened", lambda part, most: None)
+    monkeypatch.setattr(exact_fit, "_shortened", lambda *_: None)
     begun = list[tuple[float, float]]()
 
     def seen(part: Any, options: Any) -> None:
@@ -278,7 +309,7 @@ def test_what_short_lengthscales_explain_may_be_noise(noise, monkeypatch):
         begun.append((kernel.lengthscale.max().item(), noise))
 
     monkeypatch.setattr(exact_fit, "fit_once", seen)
-    assert exact_fit._leap(part, {}) == (longer is not None)
+    assert exact_fit._leap(part, part, {}) == (longer is not None)
     expected = [(pytest.approx(0.36), pytest.approx(0.01))]
     assert begun == (expected if longer else [])
 
@@ -293,7 +324,7 @@ def test_only_what_is_fitted_is_shortened():
     model.covar_module.lengthscale = torch.tensor([[3.0, 5.0]], dtype=torch.float64)
     before = {name: p.detach().clone() for name, p in mll.named_parameters()}
     part = on_random_rows(mll, len(X))
-    shorter = exact_fit._shortened(part, torch.inf)
+    shorter = exact_fit._shortened(part, part, torch.inf)
     for name, parameter in part.named_parameters():
         assert torch.equal(parameter, before[name])
     assert shorter is not None
@@ -302,9 +333,9 @@ def test_only_what_is_fitted_is_shortened():
     limit = LessThan(9.0)  # whose lower bound is minus infinity
     part.model.covar_module.register_constraint("raw_lengthscale", limit, replace=True)
     part.model.covar_module.lengthscale = torch.tensor([[3.0, 5.0]])
-    assert exact_fit._shortened(part, torch.inf) is not None
+    assert exact_fit._shortened(part, part, torch.inf) is not None
     part.model.covar_module.raw_lengthscale.requires_grad_(False)
-    assert exact_fit._shortened(part, torch.inf) is None
+    assert exact_fit._shortened(part, part, torch.inf) is None
 
 
 def test_all_lengthscales_are_shortened_together_with_the_best_constant():
@@ -321,7 +352,7 @@ def test_all_lengthscales_are_shortened_together_with_the_best_constant():
     model.mean_module.initialize(constant=model.mean_module.constant.item() + 5.0)
     part = on_random_rows(mll, len(X))
     start = Fitted.of(part)
-    shorter = exact_fit._shortened(part, torch.inf)
+    shorter = exact_fit._shortened(part, part, torch.inf)
     assert shorter is not None
     shorter.give(part)
     close(part.model.covar_module.lengthscale.detach(), optimum)
@@ -362,7 +393,7 @@ def test_lengthscales_that_their_prior_forbids_are_not_tried():
     model = SparseSingleTaskGP(X, Y, covar_module=kernel.to(X))
     model.covar_module.lengthscale = torch.tensor([[0.4, 3.0]], dtype=torch.float64)
     part = on_random_rows(make_mll(model), len(X))
-    shorter = exact_fit._shortened(part, torch.inf)
+    shorter = exact_fit._shortened(part, part, torch.inf)
     assert shorter is not None
     shorter.give(part)
     assert part.model.covar_module.lengthscale[0].tolist() == pytest.approx([0.4, 1.5])

@@ -18,6 +18,7 @@ from botorch_sparse.posteriors import (
 from botorch_sparse.posteriors.factorization import (
     factorize_batch,
     inner_cholesky,
+    product_of,
 )
 
 
@@ -188,6 +189,28 @@ def test_elements_without_a_factor(double):
     L = inner_cholesky(both)
     torch.testing.assert_close(L[0], inner_cholesky(good))
     assert L[1].isnan().all()
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (2, 4, 4), (0, 0)])
+@pytest.mark.parametrize("is_diagonal", [True, False])
+def test_product_of_a_factor(shape, is_diagonal, device):
+    """Its gradient knows entries that are zero."""
+    L = (
+        points(64, 1)
+        .view(-1)[: torch.Size(shape).numel()]
+        .view(shape)
+        .to(device)
+        .tril()
+    )
+    if is_diagonal:
+        L = L.diagonal(dim1=-2, dim2=-1).diag_embed()
+    torch.testing.assert_close(product_of(L), L @ L.mT)
+    L.requires_grad_()
+    gradients = [
+        torch.autograd.grad(product.exp().sum(), L)[0]
+        for product in (product_of(L), L @ L.mT)
+    ]
+    torch.testing.assert_close(*gradients)
 
 
 def test_all_doors_say_what_came():

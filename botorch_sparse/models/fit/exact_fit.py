@@ -25,6 +25,7 @@ alone.
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf, isfinite, isqrt
 from operator import itemgetter
 
@@ -108,7 +109,7 @@ def fit_exact(
     if is_one:
         options = in_few_steps(options)
     is_short = num_rows <= FIRST_ROWS or _slope(mll, num_rows) < NEAR
-    has_moved = False
+    has_moved, few = False, None
     for size in [num_rows] if is_short else [FIRST_ROWS, num_rows]:
         part = on_random_rows(mll, size)
         before = _loss(part) if may_leap else -inf
@@ -116,9 +117,9 @@ def fit_exact(
         if not has_moved and may_leap and _loss(part) < before - NEARLY:
             has_moved = True
             _begin_elsewhere(part, on_random_rows(mll, FEW_ROWS), options)
-        while has_moved and _leap(part, options):
+        while has_moved and _leap(part, few or part, options):
             pass
-        fitted = replace(Fitted.of(part), chosen=model._inducing_set())
+        few, fitted = part, replace(Fitted.of(part), chosen=model._inducing_set())
         fitted.give(mll)
     return replace(fitted, chosen=model._draw(model._points()))
 
@@ -140,7 +141,7 @@ def _begin_elsewhere(
             fit_once(few, options)
         except ModelFittingError:
             continue
-        replace(Fitted.of(few), chosen=optimum.chosen).give(part)
+        _copy(few, part)
         loss, found = _with_noise_of_all(part)
         if loss < most:
             most, best = loss, found
@@ -174,20 +175,30 @@ def _scale(few: MarginalLogLikelihood, length: float, noise: float) -> None:
         _set(module, "noise", (noise * variance).expand_as(module.noise))
 
 
-def _leap(part: MarginalLogLikelihood, options: Options) -> bool:
+def _leap(
+    part: MarginalLogLikelihood, few: MarginalLogLikelihood, options: Options
+) -> bool:
     """Go on from a shorter lengthscale, and stay there if the likelihood is larger.
 
     Half of each lengthscale is tried with half of the noise, a part of all, and where
     there is much noise an eighth of each. The best of them is fitted. If that gains
-    nothing, longer ones with more noise are tried in the same way. Cost: O(n^3) for
-    each, three times that for each constant mean, and these fits.
+    nothing, longer ones with more noise are tried in the same way. Which of the shorter
+    ones is best is seen on `few` of the rows, which may be `part`. Cost: O(n^3) of
+    these for each, three times that for each constant mean, of all rows for four, and
+    these fits.
 
     Returns:
         Whether the likelihood has grown.
     """
-    most = _loss(part) + NEARLY
-    starts = (find(part, most) for find in (_shortened, _lengthened))
+    before = _loss(part)
+    finds = partial(_shortened, part, few), partial(_lengthened, part)
+    starts = (find(before) for find in finds)
     return any(start is not None and _go_on(part, start, options) for start in starts)
+
+
+def _copy(source: MarginalLogLikelihood, target: MarginalLogLikelihood) -> None:
+    """Give the hyperparameters of some rows to others."""
+    replace(Fitted.of(source), chosen=Fitted.of(target).chosen).give(target)
 
 
 def _go_on(part: MarginalLogLikelihood, start: Fitted, options: Options) -> bool:
@@ -205,79 +216,98 @@ def _go_on(part: MarginalLogLikelihood, start: Fitted, options: Options) -> bool
 
 
 @torch.no_grad()
-def _shortened(part: MarginalLogLikelihood, most: float) -> Fitted | None:
+def _shortened(
+    part: MarginalLogLikelihood, few: MarginalLogLikelihood, before: float
+) -> Fitted | None:
     """What gains most with less noise: one shorter lengthscale, or all of them.
 
-    None if nothing has a loss below `most`. The objective is as it was then.
+    Of its kind it is the best for `few`. None if none has nearly the loss from before,
+    or gains as much as less noise loses. The objective of `part` is as it was then.
     """
-    optimum, least = Fitted.of(part), _loss(part) - LEAST_GAIN
-    most, best = _with_one_shorter(part, *LEAP, most)
+    if not _lengthscales(part):
+        return None
+    optimum, best = Fitted.of(part), None
+    _lessen(part, LEAP[1])
+    most = min(before + NEARLY, _loss(part) - LEAST_GAIN)
     optimum.give(part)
-    if _lengthscales(part) and _shorten_all(part) < most:
-        most, best = _loss(part), Fitted.of(part)
-    optimum.give(part)
+    leaps = [
+        (partial(_shorten_one, few, *LEAP), most),
+        (partial(_shorten_all, few), most),
+    ]
     variance = part.model.train_targets.var()
     if any((module.noise > NOISY * variance).all() for module in _noises(part)):
-        best = _with_one_shorter(part, *FAR_LEAP, min(most, least))[1] or best
+        leaps.append((partial(_shorten_one, few, *FAR_LEAP), before - LEAST_GAIN))
+    for shorten, limit in leaps:
+        _copy(part, few)
+        loss = shorten()
+        if few is not part:
+            _copy(few, part)
+            loss = _loss(part)
+        if loss < min(most, limit):
+            most, best = loss, Fitted.of(part)
         optimum.give(part)
     return best
 
 
-def _with_one_shorter(
-    part: MarginalLogLikelihood, length: float, less: float, most: float
-) -> tuple[float, Fitted | None]:
-    """The least loss with a part of one lengthscale and of the noise; and what has it.
+def _shorten_one(few: MarginalLogLikelihood, length: float, less: float) -> float:
+    """Shorten the lengthscale that gains most, to a part of it, with less noise.
 
-    None and `most` if none is below that, or none gains as much as less noise loses.
+    Returns:
+        The loss then; infinite, and only less noise, if none can be shortened.
     """
-    best = None
-    for noise in _noises(part):
-        _set(noise, "noise", _nearer(noise.noise, noise.raw_noise_constraint, less))
-    here, most = Fitted.of(part), min(most, _loss(part) - LEAST_GAIN)
+    _lessen(few, less)
+    here = best = Fitted.of(few)
+    least = inf
     lengths = [
         (value, kernel, i)
-        for kernel, lengthscale in _lengthscales(part)
+        for kernel, lengthscale in _lengthscales(few)
         for i, value in enumerate(lengthscale.view(-1).tolist())
     ]
     for _, kernel, i in sorted(lengths, key=itemgetter(0))[:MOST_SHORTENED]:
         new = kernel.lengthscale.clone()
         nearer = _nearer(new, kernel.raw_lengthscale_constraint, length)
         new.view(-1)[i] = nearer.view(-1)[i]
-        if _set(kernel, "lengthscale", new) and (loss := _loss(part)) < most:
-            most, best = loss, Fitted.of(part)
-        here.give(part)
-    return most, best
+        if _set(kernel, "lengthscale", new) and (loss := _loss(few)) < least:
+            least, best = loss, Fitted.of(few)
+        here.give(few)
+    best.give(few)
+    return least
 
 
-def _shorten_all(part: MarginalLogLikelihood) -> float:
+def _lessen(part: MarginalLogLikelihood, share: float) -> None:
+    """Leave a share of what noises may lose."""
+    for noise in _noises(part):
+        _set(noise, "noise", _nearer(noise.noise, noise.raw_noise_constraint, share))
+
+
+def _shorten_all(few: MarginalLogLikelihood) -> float:
     """Shorten all lengthscales that may be shorter, with less noise; the loss then.
 
     A constant mean goes with them: the objective is a parabola in it, of which three
     values say where it is least.
     """
     length, less = TOGETHER
-    for kernel, lengthscale in _lengthscales(part):
+    for kernel, lengthscale in _lengthscales(few):
         constraint = kernel.raw_lengthscale_constraint
         _set(kernel, "lengthscale", _nearer(lengthscale, constraint, length))
-    for noise in _noises(part):
-        _set(noise, "noise", _nearer(noise.noise, noise.raw_noise_constraint, less))
-    for mean in part.modules():
+    _lessen(few, less)
+    for mean in few.modules():
         if isinstance(mean, ConstantMean) and mean.raw_constant.requires_grad:
             constant = mean.constant.clone()
             left, middle, right = (
-                _loss(part) if _set(mean, "constant", constant + step) else inf
+                _loss(few) if _set(mean, "constant", constant + step) else inf
                 for step in (-1.0, 0.0, 1.0)
             )
             bend = left - 2.0 * middle + right
             step = (left - right) / (2.0 * bend) if 0.0 < bend < inf else 0.0
             _set(mean, "constant", constant)
             _set(mean, "constant", constant + step)
-    return _loss(part)
+    return _loss(few)
 
 
 @torch.no_grad()
-def _lengthened(part: MarginalLogLikelihood, most: float) -> Fitted | None:
-    """All lengthscales longer, with more noise; None if the loss is not below `most`.
+def _lengthened(part: MarginalLogLikelihood, before: float) -> Fitted | None:
+    """All lengthscales longer, with more noise; None if the loss is not nearly as was.
 
     The objective is as it was then.
     """
@@ -289,7 +319,7 @@ def _lengthened(part: MarginalLogLikelihood, most: float) -> Fitted | None:
         _set(kernel, "lengthscale", length * lengthscale)
     for noise in noises:
         _set(noise, "noise", more * noise.noise)
-    found = Fitted.of(part) if _loss(part) < most else None
+    found = Fitted.of(part) if _loss(part) < before + NEARLY else None
     optimum.give(part)
     return found
 

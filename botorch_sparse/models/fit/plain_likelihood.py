@@ -11,9 +11,8 @@ one size, but for what outliers have besides. With errors :math:`e = y - c 1`,
     \frac{\partial \log N}{\partial \sigma^2} = \mathrm{tr}\, G, \qquad
     \frac{\partial \log N}{\partial c} = 1^\top \alpha .
 
-Fits of few points take it. Through GPyTorch's modules an evaluation takes some
-milliseconds more, which up to some hundred points is most of a fit
-(`benchmarks.fit_objective`).
+Through GPyTorch's modules an evaluation takes some milliseconds more, which up to some
+hundred points is most of a fit (`benchmarks.fit_objective`).
 """
 
 from collections.abc import Callable, Sequence
@@ -37,10 +36,9 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from botorch_sparse.kernels.stationary import MATERN, RBF, Profile
-from botorch_sparse.threads import one_thread
+from botorch_sparse.models.dense_prior import cholesky_inverse
+from botorch_sparse.threads import one_thread, threads_for
 
-# Beyond, modules take little of the time.
-MOST_POINTS = 512
 # Where `forward` and `__call__` are defined, of models whose prior is a kernel's.
 MADE_IN = {
     "botorch.models.gp_regression",
@@ -67,7 +65,7 @@ def plain_closure(
 
     @torch.no_grad()
     def closure() -> tuple[Tensor, Sequence[Tensor]]:
-        with one_thread():
+        with one_thread(), threads_for(len(plain.Y) ** 3 / 3):
             loss, gradient = plain.loss_and_gradient()
         return loss, [gradient[name] for name in names if name is not None]
 
@@ -156,7 +154,7 @@ class PlainLikelihood:
         alpha = torch.cholesky_solve(error, L)
         log_det = 2.0 * L.diagonal().log().sum()
         value = -0.5 * ((error * alpha).sum() + log_det + num * log(2 * pi))
-        G = (alpha @ alpha.mT).sub_(torch.cholesky_inverse(L)).mul_(0.5)
+        G = (alpha @ alpha.mT).sub_(cholesky_inverse(L)).mul_(0.5)
         trace = G.diagonal().sum()
         W = G.mul_(slope)
         moved = (W.sum(-1, keepdim=True) * Z - W @ Z).mul_(Z).sum(0, keepdim=True)
@@ -182,7 +180,7 @@ def _log_density(prior: LogNormalPrior, x: Tensor) -> Tensor:
 
 
 def _is_plain(model: Any) -> bool:
-    """Whether a model is made as BoTorch's or ours, with few outcomes in float64."""
+    """Whether a model is made as BoTorch's or ours, of one output in float64."""
     made_in = {type(model).forward.__module__, type(model).__call__.__module__}
     if not isinstance(model, SingleTaskGP) or not made_in <= MADE_IN:
         return False
@@ -190,8 +188,7 @@ def _is_plain(model: Any) -> bool:
         return False
     X, Y = model.train_inputs[0], model.train_targets
     is_double = X.dtype == Y.dtype == torch.float64
-    is_small = Y.dim() == 1 and len(Y) <= MOST_POINTS
-    return is_double and is_small and bool(Y.isfinite().all())
+    return is_double and Y.dim() == 1 and bool(Y.isfinite().all())
 
 
 def _profile(kernel: Kernel) -> Profile | None:

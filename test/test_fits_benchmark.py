@@ -13,6 +13,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from benchmarks import fits
 from benchmarks.fits import Case, draw, execute, key_of, report
 from benchmarks.store import Record, Store
+from botorch_sparse.models.fit.plain_likelihood import MOST_POINTS, PlainLikelihood
 
 CASE = Case("Branin", 40, 0.1, 3)
 MADE = "commit {}, 2026-01-0{}, a processor, 1 threads, torch 2"
@@ -101,14 +102,27 @@ def test_the_exact_fit_by_formulas_stands_in_but_for_seconds() -> None:
     cells = [cell.strip() for cell in rows[2].split("|")[1:-1]]
     assert cells[:4] == ["**sparse**", "40", "1", "+0.0500"] and cells[8] == "0"
     assert not any("closed-form" in row for row in rows)
+    store.records[key]["loss"] = store.records[key_of(CASE, "sparse")]["loss"] = 1.0
     store.records[key_of(CASE, "exact")] = run(0.05, 6.0, "a", 1)
     _, _, ours_row, of_both, *_ = report(store, args).splitlines()
-    assert "| 1 | 6 | 2 | 3 | 3 | 0 |" in ours_row
+    assert "| 0 of 1 | 1 | 6 | 2 | 3 | 3 | 0 |" in ours_row
     assert of_both.startswith("| **closed-form** | 40 | 1 | +0.0000")
 
 
-def test_by_formulas_it_is_the_exact_fit() -> None:
-    exact, closed = (execute(CASE, method) for method in ("exact", "closed-form"))
+def test_by_formulas_it_is_the_exact_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more points than fits of ours take them for."""
+    calls, original = list[int](), PlainLikelihood.loss_and_gradient
+
+    def counted(self: PlainLikelihood) -> object:
+        calls.append(len(self.Y))
+        return original(self)
+
+    monkeypatch.setattr(PlainLikelihood, "loss_and_gradient", counted)
+    case = CASE._replace(n=MOST_POINTS + 1)
+    exact = execute(case, "exact")
+    assert not calls
+    closed = execute(case, "closed-form")
+    assert set(calls) == {case.n}
     assert closed["loss"] == pytest.approx(exact["loss"], abs=1e-4)
     assert closed["nlpd"] == pytest.approx(exact["nlpd"], abs=1e-3)
 

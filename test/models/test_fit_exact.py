@@ -259,9 +259,20 @@ def test_a_wave_that_much_noise_hides_is_found(noisy, is_found, monkeypatch):
         assert exact_fit._loss(part) < before - 0.01
 
 
-@pytest.mark.parametrize("of_all, is_found", [(1.01, True), (1.03, False)])
-def test_few_rows_say_which_lengthscale_and_all_whether(of_all, is_found, monkeypatch):
-    """Half of the first one is best for the few, half of the second for all."""
+@pytest.mark.parametrize(
+    "noisy, of_less, of_all, is_found",
+    [
+        (torch.inf, 1.5, 1.01, True),
+        (torch.inf, 1.5, 1.03, False),
+        (torch.inf, 1.01, 1.01, False),  # it gains less than less noise loses
+        (0.0, 1.001, 0.99, True),
+        (0.0, 0.9, 0.95, False),
+    ],
+)
+def test_few_rows_say_which_lengthscale_and_all_whether(
+    noisy, of_less, of_all, is_found, monkeypatch
+):
+    """A part of the first one is best for the few, of the second for all."""
     X, Y = wave()
     mll = make_mll(SparseSingleTaskGP(X, Y))
     mll.model.covar_module.lengthscale = torch.tensor([[1.0, 2.0]]).double()
@@ -272,7 +283,7 @@ def test_few_rows_say_which_lengthscale_and_all_whether(of_all, is_found, monkey
         (60, False, True): 0.9,
         (120, True, False): of_all,
         (120, False, True): 0.2,
-        (120, False, False): 1.5,  # less noise alone
+        (120, False, False): of_less,  # with less noise alone
     }
 
     def known(mll: Any) -> float:
@@ -281,7 +292,7 @@ def test_few_rows_say_which_lengthscale_and_all_whether(of_all, is_found, monkey
         return losses.get(key, torch.inf)
 
     monkeypatch.setattr(exact_fit, "_loss", known)
-    monkeypatch.setattr(exact_fit, "NOISY", torch.inf)
+    monkeypatch.setattr(exact_fit, "NOISY", noisy)
     found = exact_fit._shortened(part, few, 1.0)
     assert (found is not None) == is_found
     assert part.model.covar_module.lengthscale.view(-1).tolist() == [1.0, 2.0]
@@ -572,7 +583,9 @@ def test_all_rows_of_few_are_fitted_exactly(double):
 
 
 def test_half_of_many_rows_begin(double, monkeypatch):
+    """Few rows say that it is far, or all of them do."""
     monkeypatch.setattr(exact_fit, "FIRST_ROWS", 300)
+    monkeypatch.setattr(exact_fit, "FEW_ROWS", 200)
     sizes: list[int] = []
     original = exact_fit.on_random_rows
 
@@ -581,12 +594,24 @@ def test_half_of_many_rows_begin(double, monkeypatch):
         return original(mll, num_rows)
 
     monkeypatch.setattr(exact_fit, "on_random_rows", counted)
+    leaps = list[tuple[int, ...]]()
+
+    def leap(*parts: Any) -> bool:
+        leaps.append(tuple(len(part.model.train_targets) for part in parts[:2]))
+        return False
+
+    monkeypatch.setattr(exact_fit, "_leap", leap)
     model = SparseSingleTaskGP(*rough(520, **double))
     fit(model)
-    assert sizes == [520, 300, 500, 520]  # the first says that it is far
+    assert sizes == [200, 300, 200, 520]
+    assert leaps == [(300, 300), (520, 300)]
     sizes.clear()
     fit(model)
-    assert sizes == [520, 520]
+    assert sizes == [200, 520, 520]
+    sizes.clear()
+    model.covar_module.lengthscale = 1.05 * model.covar_module.lengthscale
+    fit(model)
+    assert sizes[:3] == [200, 520, 300]
 
     def fails(*args: Any, **kwargs: Any) -> None:
         raise NotPSDError("no")
@@ -594,7 +619,7 @@ def test_half_of_many_rows_begin(double, monkeypatch):
     sizes.clear()
     monkeypatch.setattr(exact_fit, "get_loss_closure", fails)
     fit(model)
-    assert sizes[:2] == [520, 300]  # how far it is nobody knows
+    assert sizes[:2] == [200, 300]  # how far it is nobody knows
     assert sizes[-1] == 520
 
 

@@ -27,6 +27,7 @@ from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.fit import log_parameters
 from botorch_sparse.models.fit.log_parameters import fit_gpytorch_mll_in_logarithms
 from botorch_sparse.models.fit.plain_likelihood import (
+    MOST_POINTS,
     PlainLikelihood,
     plain_closure,
 )
@@ -178,6 +179,7 @@ class Added(AddedLossTerm):
         return torch.ones(())
 
 
+LONG = torch.rand(MOST_POINTS + 1, 3, generator=G).double()
 OTHERS: dict[str, Callable[[], Any]] = {
     "scaled kernel": lambda: made(covar_module=ScaleKernel(matern())),
     "another kernel": lambda: made(covar_module=LinearKernel()),
@@ -216,6 +218,7 @@ OTHERS: dict[str, Callable[[], Any]] = {
     "own model": lambda: made(OwnModel),
     "two outputs": lambda: made(Y=torch.cat([Y, Y], -1)),
     "float32": lambda: made(X=X.float(), Y=Y.float()),
+    "many": lambda: made(X=LONG, Y=LONG.sum(-1, keepdim=True).sin()),
     "inducing points": lambda: made(SparseSingleTaskGP, inducing_points=X[:8]),
 }
 

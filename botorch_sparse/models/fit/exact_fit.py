@@ -2,7 +2,8 @@
 
 The collapsed bound explains by noise what few inducing points leave over. The exact
 likelihood has no such bias, at O(n^3) an evaluation. So up to `MOST_EXACT` rows it is
-what is fitted, of `FIRST_ROWS` first where they are more: most steps are there.
+what is fitted, of `FIRST_ROWS` first where they are more: most steps are there, and
+most of what is tried.
 Beyond, that of some random rows is a rival of the bound of all. Which of the two serves
 a data set is seen on observations that are left out, all outputs together.
 
@@ -57,7 +58,8 @@ from botorch_sparse.models.tasks import TaskNoise
 from botorch_sparse.models.training_data import raw_inputs
 from botorch_sparse.threads import one_thread
 
-# Rows of a first fit, of those beyond `MOST_EXACT` of a last one too.
+# Rows of a first fit, which also say what a fit of more rows tries; of those beyond
+# `MOST_EXACT` of a last one too.
 FIRST_ROWS = 1500
 # Rows of which the optimum is looked for after a fit that had no exact one beside it.
 MOST_LOOKED_AT = 1000
@@ -65,7 +67,9 @@ MOST_LOOKED_AT = 1000
 NUM_MATRICES = 8
 # A slope below which a fit of all rows begins where it is. On four functions it was at
 # most 0.08 after a fit and a quarter more rows, and 0.15 or more at the first fit.
-NEAR = 0.1
+# Where `FEW_ROWS` have a slope beyond `FAR`, as at most first fits, all have one beyond
+# `NEAR`.
+NEAR, FAR = 0.1, 0.5
 # Where fits of few rows begin besides: factors of the first lengthscales, and noise as
 # a share of the variance. Of 193 fits to 600 points of `benchmarks.fits` six had ended
 # at an optimum worse than BoTorch's.
@@ -108,18 +112,22 @@ def fit_exact(
     may_leap = is_one and not options.get("optimizer_kwargs")
     if is_one:
         options = in_few_steps(options)
-    is_short = num_rows <= FIRST_ROWS or _slope(mll, num_rows) < NEAR
-    has_moved, few = False, None
-    for size in [num_rows] if is_short else [FIRST_ROWS, num_rows]:
+    is_near = num_rows <= FIRST_ROWS or (
+        _slope(mll, FEW_ROWS) < FAR and _slope(mll, num_rows) < NEAR
+    )
+    has_moved, first = False, None
+    for size in [num_rows] if is_near else [FIRST_ROWS, num_rows]:
         part = on_random_rows(mll, size)
-        before = _loss(part) if may_leap else -inf
+        is_first = may_leap and not has_moved
+        before = _loss(part) if is_first else -inf
         fit_once(part, options)
-        if not has_moved and may_leap and _loss(part) < before - NEARLY:
+        if is_first and _loss(part) < before - NEARLY:
             has_moved = True
             _begin_elsewhere(part, on_random_rows(mll, FEW_ROWS), options)
-        while has_moved and _leap(part, few or part, options):
+        first = part if first is None else first
+        while has_moved and _leap(part, first, options):
             pass
-        few, fitted = part, replace(Fitted.of(part), chosen=model._inducing_set())
+        fitted = replace(Fitted.of(part), chosen=model._inducing_set())
         fitted.give(mll)
     return replace(fitted, chosen=model._draw(model._points()))
 
@@ -133,7 +141,8 @@ def _begin_elsewhere(
     `few` for each of `STARTS`, and some evaluations of O(n^3).
     """
     begin, optimum, best = Fitted.of(few), Fitted.of(part), None
-    most = _loss(part) - LEAST_GAIN
+    before = _loss(part)
+    most = before - LEAST_GAIN
     for length, noise in STARTS:
         begin.give(few)
         _scale(few, length, noise)
@@ -147,7 +156,7 @@ def _begin_elsewhere(
             most, best = loss, found
     optimum.give(part)
     if best is not None:
-        _go_on(part, best, options)
+        _go_on(part, best, before, options)
 
 
 @torch.no_grad()
@@ -176,34 +185,38 @@ def _scale(few: MarginalLogLikelihood, length: float, noise: float) -> None:
 
 
 def _leap(
-    part: MarginalLogLikelihood, few: MarginalLogLikelihood, options: Options
+    part: MarginalLogLikelihood, first: MarginalLogLikelihood, options: Options
 ) -> bool:
     """Go on from a shorter lengthscale, and stay there if the likelihood is larger.
 
     Half of each lengthscale is tried with half of the noise, a part of all, and where
     there is much noise an eighth of each. The best of them is fitted. If that gains
-    nothing, longer ones with more noise are tried in the same way. Which of the shorter
-    ones is best is seen on `few` of the rows, which may be `part`. Cost: O(n^3) of
-    these for each, three times that for each constant mean, of all rows for four, and
-    these fits.
+    nothing, longer ones with more noise are tried in the same way. The `first` rows,
+    which may be `part`, choose the lengthscale and the constant, and all rows decide.
+    Cost: an evaluation of the first rows, O(n^3), for each lengthscale and four for all
+    of them, six of all rows, and these fits.
 
     Returns:
         Whether the likelihood has grown.
     """
     before = _loss(part)
-    finds = partial(_shortened, part, few), partial(_lengthened, part)
+    finds = partial(_shortened, part, first), partial(_lengthened, part)
     starts = (find(before) for find in finds)
-    return any(start is not None and _go_on(part, start, options) for start in starts)
+    return any(
+        start is not None and _go_on(part, start, before, options) for start in starts
+    )
 
 
 def _copy(source: MarginalLogLikelihood, target: MarginalLogLikelihood) -> None:
     """Give the hyperparameters of some rows to others."""
-    replace(Fitted.of(source), chosen=Fitted.of(target).chosen).give(target)
+    replace(Fitted.of(source), chosen=target.model._state.chosen).give(target)
 
 
-def _go_on(part: MarginalLogLikelihood, start: Fitted, options: Options) -> bool:
-    """Fit from there, and stay if the likelihood is larger than here; say whether."""
-    optimum, before = Fitted.of(part), _loss(part)
+def _go_on(
+    part: MarginalLogLikelihood, start: Fitted, before: float, options: Options
+) -> bool:
+    """Fit from there, and stay if the loss is less than before; say whether."""
+    optimum = Fitted.of(part)
     start.give(part)
     try:
         fit_once(part, options)
@@ -217,12 +230,13 @@ def _go_on(part: MarginalLogLikelihood, start: Fitted, options: Options) -> bool
 
 @torch.no_grad()
 def _shortened(
-    part: MarginalLogLikelihood, few: MarginalLogLikelihood, before: float
+    part: MarginalLogLikelihood, first: MarginalLogLikelihood, before: float
 ) -> Fitted | None:
     """What gains most with less noise: one shorter lengthscale, or all of them.
 
-    Of its kind it is the best for `few`. None if none has nearly the loss from before,
-    or gains as much as less noise loses. The objective of `part` is as it was then.
+    The `first` rows choose the lengthscale and the constant. None if nothing has nearly
+    the loss from before, or gains as much as less noise loses. The objective of `part`
+    is as it was then.
     """
     if not _lengthscales(part):
         return None
@@ -231,17 +245,17 @@ def _shortened(
     most = min(before + NEARLY, _loss(part) - LEAST_GAIN)
     optimum.give(part)
     leaps = [
-        (partial(_shorten_one, few, *LEAP), most),
-        (partial(_shorten_all, few), most),
+        (partial(_shorten_one, first, *LEAP), most),
+        (partial(_shorten_all, first), most),
     ]
     variance = part.model.train_targets.var()
     if any((module.noise > NOISY * variance).all() for module in _noises(part)):
-        leaps.append((partial(_shorten_one, few, *FAR_LEAP), before - LEAST_GAIN))
+        leaps.append((partial(_shorten_one, first, *FAR_LEAP), before - LEAST_GAIN))
     for shorten, limit in leaps:
-        _copy(part, few)
+        _copy(part, first)
         loss = shorten()
-        if few is not part:
-            _copy(few, part)
+        if first is not part and loss < inf:
+            _copy(first, part)
             loss = _loss(part)
         if loss < min(most, limit):
             most, best = loss, Fitted.of(part)
@@ -249,28 +263,28 @@ def _shortened(
     return best
 
 
-def _shorten_one(few: MarginalLogLikelihood, length: float, less: float) -> float:
+def _shorten_one(part: MarginalLogLikelihood, length: float, less: float) -> float:
     """Shorten the lengthscale that gains most, to a part of it, with less noise.
 
     Returns:
         The loss then; infinite, and only less noise, if none can be shortened.
     """
-    _lessen(few, less)
-    here = best = Fitted.of(few)
+    _lessen(part, less)
+    here = best = Fitted.of(part)
     least = inf
     lengths = [
         (value, kernel, i)
-        for kernel, lengthscale in _lengthscales(few)
+        for kernel, lengthscale in _lengthscales(part)
         for i, value in enumerate(lengthscale.view(-1).tolist())
     ]
     for _, kernel, i in sorted(lengths, key=itemgetter(0))[:MOST_SHORTENED]:
         new = kernel.lengthscale.clone()
         nearer = _nearer(new, kernel.raw_lengthscale_constraint, length)
         new.view(-1)[i] = nearer.view(-1)[i]
-        if _set(kernel, "lengthscale", new) and (loss := _loss(few)) < least:
-            least, best = loss, Fitted.of(few)
-        here.give(few)
-    best.give(few)
+        if _set(kernel, "lengthscale", new) and (loss := _loss(part)) < least:
+            least, best = loss, Fitted.of(part)
+        here.give(part)
+    best.give(part)
     return least
 
 
@@ -280,29 +294,29 @@ def _lessen(part: MarginalLogLikelihood, share: float) -> None:
         _set(noise, "noise", _nearer(noise.noise, noise.raw_noise_constraint, share))
 
 
-def _shorten_all(few: MarginalLogLikelihood) -> float:
+def _shorten_all(part: MarginalLogLikelihood) -> float:
     """Shorten all lengthscales that may be shorter, with less noise; the loss then.
 
     A constant mean goes with them: the objective is a parabola in it, of which three
     values say where it is least.
     """
     length, less = TOGETHER
-    for kernel, lengthscale in _lengthscales(few):
+    for kernel, lengthscale in _lengthscales(part):
         constraint = kernel.raw_lengthscale_constraint
         _set(kernel, "lengthscale", _nearer(lengthscale, constraint, length))
-    _lessen(few, less)
-    for mean in few.modules():
+    _lessen(part, less)
+    for mean in part.modules():
         if isinstance(mean, ConstantMean) and mean.raw_constant.requires_grad:
             constant = mean.constant.clone()
             left, middle, right = (
-                _loss(few) if _set(mean, "constant", constant + step) else inf
+                _loss(part) if _set(mean, "constant", constant + step) else inf
                 for step in (-1.0, 0.0, 1.0)
             )
             bend = left - 2.0 * middle + right
             step = (left - right) / (2.0 * bend) if 0.0 < bend < inf else 0.0
             _set(mean, "constant", constant)
             _set(mean, "constant", constant + step)
-    return _loss(few)
+    return _loss(part)
 
 
 @torch.no_grad()

@@ -11,8 +11,9 @@ one size, but for what outliers have besides. With errors :math:`e = y - c 1`,
     \frac{\partial \log N}{\partial \sigma^2} = \mathrm{tr}\, G, \qquad
     \frac{\partial \log N}{\partial c} = 1^\top \alpha .
 
-Through GPyTorch's modules an evaluation takes some milliseconds more, which up to some
-hundred points is most of a fit (`benchmarks.fit_objective`).
+Fits of few points take it. Through GPyTorch's modules an evaluation takes some
+milliseconds more, which up to some hundred points is most of a fit
+(`benchmarks.fit_objective`).
 """
 
 from collections.abc import Callable, Sequence
@@ -36,9 +37,10 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from botorch_sparse.kernels.stationary import MATERN, RBF, Profile
-from botorch_sparse.models.dense_prior import cholesky_inverse
-from botorch_sparse.threads import one_thread, threads_for
+from botorch_sparse.threads import one_thread
 
+# Beyond, modules take little of the time.
+MOST_POINTS = 512
 # Where `forward` and `__call__` are defined, of models whose prior is a kernel's.
 MADE_IN = {
     "botorch.models.gp_regression",
@@ -52,11 +54,16 @@ Bound = tuple[float | Tensor | None, float | Tensor | None]
 
 
 def plain_closure(
-    mll: MarginalLogLikelihood, parameters: dict[str, Tensor]
+    mll: MarginalLogLikelihood,
+    parameters: dict[str, Tensor],
+    most_points: int = MOST_POINTS,
 ) -> Closure | None:
-    """What BoTorch's `get_loss_closure_with_grads` makes; None of another model."""
+    """What BoTorch's `get_loss_closure_with_grads` makes; None of another model.
+
+    And None of more points than are asked for.
+    """
     plain = PlainLikelihood.of(mll)
-    if plain is None:
+    if plain is None or len(plain.Y) > most_points:
         return None
     known = {id(p): name for name, p in plain.parameters.items() if p.requires_grad}
     names = [known.get(id(p)) for p in parameters.values()]
@@ -65,7 +72,7 @@ def plain_closure(
 
     @torch.no_grad()
     def closure() -> tuple[Tensor, Sequence[Tensor]]:
-        with one_thread(), threads_for(len(plain.Y) ** 3 / 3):
+        with one_thread():
             loss, gradient = plain.loss_and_gradient()
         return loss, [gradient[name] for name in names if name is not None]
 
@@ -154,7 +161,7 @@ class PlainLikelihood:
         alpha = torch.cholesky_solve(error, L)
         log_det = 2.0 * L.diagonal().log().sum()
         value = -0.5 * ((error * alpha).sum() + log_det + num * log(2 * pi))
-        G = (alpha @ alpha.mT).sub_(cholesky_inverse(L)).mul_(0.5)
+        G = (alpha @ alpha.mT).sub_(torch.cholesky_inverse(L)).mul_(0.5)
         trace = G.diagonal().sum()
         W = G.mul_(slope)
         moved = (W.sum(-1, keepdim=True) * Z - W @ Z).mul_(Z).sum(0, keepdim=True)

@@ -260,7 +260,7 @@ def test_a_wave_that_much_noise_hides_is_found(noisy, is_found, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "noisy, of_less, of_all, is_found",
+    "noisy, of_less, of_second, is_found",
     [
         (torch.inf, 1.5, 1.01, True),
         (torch.inf, 1.5, 1.03, False),
@@ -269,36 +269,41 @@ def test_a_wave_that_much_noise_hides_is_found(noisy, is_found, monkeypatch):
         (0.0, 0.9, 0.95, False),
     ],
 )
-def test_few_rows_say_which_lengthscale_and_all_whether(
-    noisy, of_less, of_all, is_found, monkeypatch
+def test_few_rows_say_which_lengthscales_and_all_whether(
+    noisy, of_less, of_second, is_found, monkeypatch
 ):
-    """A part of the first one is best for the few, of the second for all."""
-    X, Y = wave()
-    mll = make_mll(SparseSingleTaskGP(X, Y))
-    mll.model.covar_module.lengthscale = torch.tensor([[1.0, 2.0]]).double()
+    """The first and second are best for the few; the third one would be for all."""
+    X, Y = rough(120, dtype=torch.float64)
+    mll = make_mll(SparseSingleTaskGP(X[:, :3], Y))
+    mll.model.covar_module.lengthscale = torch.tensor([[1.0, 2.0, 3.0]]).double()
     part, few = on_random_rows(mll, len(X)), on_random_rows(mll, 60)
     few.model.covar_module.lengthscale = 7.0
     losses = {
-        (60, True, False): 0.3,
-        (60, False, True): 0.9,
-        (120, True, False): of_all,
-        (120, False, True): 0.2,
-        (120, False, False): of_less,  # with less noise alone
+        (60, 1): 0.3,
+        (60, 2): 0.4,
+        (60, 3): 0.9,
+        (120, 1): 1.1,
+        (120, 2): of_second,
+        (120, 3): 0.2,
+        (120, 0): of_less,  # with less noise alone
     }
 
     def known(mll: Any) -> float:
-        first, second = mll.model.covar_module.lengthscale.view(-1).tolist()
-        key = len(mll.model.train_targets), first < 1.0, second < 2.0
-        return losses.get(key, torch.inf)
+        lengths = mll.model.covar_module.lengthscale.view(-1)
+        changed = (lengths != torch.tensor([1.0, 2.0, 3.0])).nonzero().view(-1) + 1
+        which = changed.tolist() or [0]
+        key = len(mll.model.train_targets), which[0]
+        return losses[key] if len(which) == 1 else torch.inf
 
     monkeypatch.setattr(exact_fit, "_loss", known)
     monkeypatch.setattr(exact_fit, "NOISY", noisy)
+    monkeypatch.setattr(exact_fit, "MOST_COMPARED", 2)
     found = exact_fit._shortened(part, few, 1.0)
     assert (found is not None) == is_found
-    assert part.model.covar_module.lengthscale.view(-1).tolist() == [1.0, 2.0]
+    assert part.model.covar_module.lengthscale.view(-1).tolist() == [1.0, 2.0, 3.0]
     if found is not None:
         found.give(part)
-        assert known(part) == of_all
+        assert known(part) == of_second
 
 
 @pytest.mark.parametrize("noise", [1e-3, 0.3])
@@ -374,11 +379,9 @@ def test_all_lengthscales_are_shortened_together_with_the_best_constant():
         assert exact_fit._loss(part) > loss
     start.give(part)
     part.model.mean_module.raw_constant.requires_grad_(False)
-    exact_fit._shorten_all(part)
-    assert (
-        part.model.mean_module.constant
-        == start.hyperparameters["model.mean_module.raw_constant"]
-    )
+    _, found = exact_fit._with_all_shorter(part)
+    name = "model.mean_module.raw_constant"
+    assert found.hyperparameters[name] == start.hyperparameters[name]
 
 
 @pytest.mark.parametrize("limit", ["prior", "constraint"])
@@ -393,7 +396,10 @@ def test_a_constant_that_may_not_move_stays(limit):
     mean.initialize(constant=0.2)
     part = on_random_rows(make_mll(model), len(X))
     before = part.model.covar_module.lengthscale.detach().clone()
-    assert exact_fit._shorten_all(part) < torch.inf
+    loss, found = exact_fit._with_all_shorter(part)
+    assert loss < torch.inf
+    assert torch.equal(part.model.covar_module.lengthscale, before)
+    found.give(part)
     assert part.model.mean_module.constant.item() == pytest.approx(0.2)
     assert (part.model.covar_module.lengthscale < before).all()
 

@@ -257,7 +257,7 @@ def _scaled_cholesky(covariance: Tensor, scale: Tensor) -> Tensor:
     return L * scale.unsqueeze(-1)
 
 
-def product_of(L: Tensor) -> Tensor:
+def product_with_transpose(L: Tensor) -> Tensor:
     """`L L'` of a lower triangular factor; O(m^2) where it is diagonal, on the host.
 
     That of a posterior without data is the identity.

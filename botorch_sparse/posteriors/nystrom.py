@@ -32,7 +32,10 @@ from botorch_sparse.linear_operators import (
     RankOneUpdatedLinearOperator,
     UpdatableCholeskyLinearOperator,
 )
-from botorch_sparse.posteriors.factorization import inner_cholesky, product_of
+from botorch_sparse.posteriors.factorization import (
+    inner_cholesky,
+    product_with_transpose,
+)
 from botorch_sparse.posteriors.features import (
     CHUNK_SIZE,
     NystromFeatures,
@@ -505,7 +508,7 @@ class NystromPosterior:
             chol_inner = L_new.cholesky().to_dense()
         else:
             gram, moment = self.statistics(X, Y, noise)
-            chol_inner = inner_cholesky(product_of(L_B) + gram)
+            chol_inner = inner_cholesky(product_with_transpose(L_B) + gram)
         b = L_B @ self.weights.unsqueeze(-1) + moment
         return self.replace_inner(chol_inner, b)
 

@@ -589,7 +589,7 @@ def test_all_rows_of_few_are_fitted_exactly(double):
 
 
 def test_half_of_many_rows_begin(double, monkeypatch):
-    """Few rows say that it is far, or all of them do."""
+    """Where few rows say that a fit begins far away, or all of them do."""
     monkeypatch.setattr(exact_fit, "FIRST_ROWS", 300)
     monkeypatch.setattr(exact_fit, "FEW_ROWS", 200)
     sizes: list[int] = []

@@ -79,11 +79,10 @@ FEW_ROWS, STARTS = 500, ((0.25, 0.01), (3.0, 0.3))
 # is not larger by more than `NEARLY`, and stays if it gains so much. Fits that gain
 # less have begun at their optimum, as most do that are repeated. `TOGETHER` is the part
 # of all lengthscales that is tried at once, and that of the noise.
-LEAP, MOST_SHORTENED = (0.5, 0.5), 16
-# Of these the best ones for the first rows are compared on all. On 3,000 points of
-# BoTorch's `DixonPrice(8)` the second of them leads to the better optimum.
+LEAP, MOST_SHORTENED, TOGETHER = (0.5, 0.5), 16, (0.7, 0.25)
+# So many single lengthscales, the best for the first rows, are compared on all rows. On
+# 3,000 points of BoTorch's `DixonPrice(8)` the second leads to the better optimum.
 MOST_COMPARED = 3
-TOGETHER = (0.7, 0.25)
 # Longer lengthscales, and so much more noise. Where data say what the noise is, the
 # objective is far too large there. Where lengthscales explain all, it may be no worse.
 LONGER = (1.2, 10.0)
@@ -121,10 +120,9 @@ def fit_exact(
     has_moved, first = False, None
     for size in [num_rows] if is_near else [FIRST_ROWS, num_rows]:
         part = on_random_rows(mll, size)
-        is_first = may_leap and not has_moved
-        before = _loss(part) if is_first else -inf
+        before = _loss(part) if may_leap and not has_moved else -inf
         fit_once(part, options)
-        if is_first and _loss(part) < before - NEARLY:
+        if before > -inf and _loss(part) < before - NEARLY:
             has_moved = True
             _begin_elsewhere(part, on_random_rows(mll, FEW_ROWS), options)
         first = part if first is None else first
@@ -292,16 +290,17 @@ def _with_one_shorter(
 
 
 def _lessen(part: MarginalLogLikelihood, share: float) -> None:
-    """Leave a share of what noises may lose."""
+    """Leave a share of each noise above its lower bound."""
     for noise in _noises(part):
         _set(noise, "noise", _nearer(noise.noise, noise.raw_noise_constraint, share))
 
 
 def _with_all_shorter(part: MarginalLogLikelihood) -> tuple[float, Fitted]:
-    """The loss with all lengthscales that may be shorter, and less noise; and what has.
+    """The loss with all lengthscales shorter and less noise, and with what.
 
-    A constant mean goes with them: the objective is a parabola in it, of which three
-    values say where it is least. The objective is as it was then.
+    Those that may not be shorter stay. A constant mean goes with them: the objective is
+    a parabola in it, of which three values say where it is least. The objective is as
+    it was then.
     """
     optimum, (length, less) = Fitted.of(part), TOGETHER
     for kernel, lengthscale in _lengthscales(part):
@@ -326,7 +325,7 @@ def _with_all_shorter(part: MarginalLogLikelihood) -> tuple[float, Fitted]:
 
 @torch.no_grad()
 def _lengthened(part: MarginalLogLikelihood, before: float) -> Fitted | None:
-    """All lengthscales longer, with more noise; None if the loss is not nearly as was.
+    """All lengthscales longer, with more noise; None if the loss is far larger.
 
     The objective is as it was then.
     """

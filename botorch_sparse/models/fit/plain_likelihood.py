@@ -58,12 +58,12 @@ def plain_closure(
     parameters: dict[str, Tensor],
     most_points: int = MOST_POINTS,
 ) -> Closure | None:
-    """What BoTorch's `get_loss_closure_with_grads` makes; None of another model.
+    """What BoTorch's `get_loss_closure_with_grads` makes.
 
-    And None of more points than are asked for.
+    None of a model of another form, or with more points than `most_points`.
     """
-    plain = PlainLikelihood.of(mll)
-    if plain is None or len(plain.Y) > most_points:
+    plain = PlainLikelihood.of(mll, most_points)
+    if plain is None:
         return None
     known = {id(p): name for name, p in plain.parameters.items() if p.requires_grad}
     names = [known.get(id(p)) for p in parameters.values()]
@@ -117,12 +117,14 @@ class PlainLikelihood:
     priors: dict[str, list[LogNormalPrior]]
 
     @classmethod
-    def of(cls, mll: MarginalLogLikelihood) -> "PlainLikelihood | None":
+    def of(
+        cls, mll: MarginalLogLikelihood, most_points: int = MOST_POINTS
+    ) -> "PlainLikelihood | None":
         """That of a model in train mode; None of one that has something besides."""
         if type(mll) is not ExactMarginalLogLikelihood or not mll.training:
             return None
         model, likelihood = mll.model, mll.likelihood
-        if not _is_plain(model) or likelihood is not model.likelihood:
+        if not _is_plain(model, most_points) or likelihood is not model.likelihood:
             return None
         if any(hasattr(each, "compute_custom_loss") for each in (mll, model)):
             return None  # BoTorch would call it
@@ -186,8 +188,8 @@ def _log_density(prior: LogNormalPrior, x: Tensor) -> Tensor:
     return -(away + x.log() + prior.scale.log() + 0.5 * log(2 * pi)).sum()
 
 
-def _is_plain(model: Any) -> bool:
-    """Whether a model is made as BoTorch's or ours, of one output in float64."""
+def _is_plain(model: Any, most_points: int) -> bool:
+    """Whether a model is made as BoTorch's or ours, with few outcomes in float64."""
     made_in = {type(model).forward.__module__, type(model).__call__.__module__}
     if not isinstance(model, SingleTaskGP) or not made_in <= MADE_IN:
         return False
@@ -195,7 +197,8 @@ def _is_plain(model: Any) -> bool:
         return False
     X, Y = model.train_inputs[0], model.train_targets
     is_double = X.dtype == Y.dtype == torch.float64
-    return is_double and Y.dim() == 1 and bool(Y.isfinite().all())
+    is_small = Y.dim() == 1 and len(Y) <= most_points
+    return is_double and is_small and bool(Y.isfinite().all())
 
 
 def _profile(kernel: Kernel) -> Profile | None:

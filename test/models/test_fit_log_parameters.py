@@ -1,6 +1,7 @@
 """The fit over logarithms finds BoTorch's optimum, in fewer evaluations."""
 
 import warnings
+from functools import partial
 from typing import Any
 from unittest.mock import Mock
 
@@ -15,7 +16,7 @@ from gpytorch.constraints import Interval
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from botorch_sparse.models.fit import log_parameters
+from botorch_sparse.models.fit import log_parameters, newton
 from botorch_sparse.models.fit.log_parameters import fit_gpytorch_mll_in_logarithms
 
 
@@ -127,3 +128,47 @@ def test_what_does_not_move_stays_to_the_last_bit(double):
     units = {"model.idle": unit.expand_as(rounds)}
     fit_gpytorch_mll_in_logarithms(mll, units=units, options={"maxiter": 3})
     assert torch.equal(mll.model.idle, rounds)
+
+
+@pytest.mark.parametrize("bound", [None, 0.05])
+def test_few_rows_lead_to_the_same_optimum(bound, double):
+    """Here `few` are all: their curvature is right. A bound may hold what it can."""
+    name = "likelihood.noise_covar.raw_noise"
+    bounds = {} if bound is None else {name: (bound, None)}
+    options = {"ftol": 1e-9, "gtol": 1e-7}
+    plain, ours = objective(**double), objective(**double)
+    expected = fit_gpytorch_mll_in_logarithms(plain, bounds=bounds, options=options)
+    fit_gpytorch_mll_in_logarithms(ours, bounds=bounds, options={"ftol": 1e-3})
+    losses = list[Tensor]()
+    result = fit_gpytorch_mll_in_logarithms(
+        ours,
+        bounds=bounds,
+        few=partial(objective, **double),
+        on_evaluation=losses.append,
+    )
+    assert result.status == OptimizationStatus.SUCCESS
+    assert result.message == log_parameters.NEWTON
+    assert result.step == len(losses) - 1 <= 4
+    assert result.fval == pytest.approx(expected.fval, abs=2 * newton.GAIN)
+    loss, _ = get_loss_closure_with_grads(ours, dict(ours.named_parameters()))()
+    assert loss.item() == pytest.approx(result.fval, abs=1e-12)
+    if bound is not None:
+        assert ours.get_parameter(name).item() == pytest.approx(bound, rel=1e-12)
+
+
+def test_where_few_rows_mislead_the_optimizer_goes_on(double, monkeypatch):
+    """From the best that was found, to the same optimum."""
+    plain, ours = objective(**double), objective(**double)
+    options = {"ftol": 1e-9, "gtol": 1e-7}
+    expected = fit_gpytorch_mll_in_logarithms(plain, options=options)
+    monkeypatch.setattr(newton, "MOST_STEPS", 1)
+    losses = list[float]()
+    result = fit_gpytorch_mll_in_logarithms(
+        ours,
+        few=partial(objective, **double),
+        on_evaluation=lambda loss: losses.append(loss.item()),
+        options=options,
+    )
+    assert result.message != log_parameters.NEWTON
+    assert losses[2] == pytest.approx(min(losses[:2]), abs=1e-12)
+    assert result.fval == pytest.approx(expected.fval, abs=1e-5)

@@ -5,16 +5,21 @@ Nystrom prior through `InducingPointKernel` then costs a dense O(n^3) Cholesky. 
 covariance of a fit to the exact likelihood, with its gradient, and that of candidates,
 without, against GPyTorch's; and the exact likelihood of the default model at few
 points, by its closed form and by its modules, and a whole fit there against BoTorch's.
+And evaluations of 2,000 points from the optimum of 1,000 to theirs, by L-BFGS and by
+Newton's steps that these 1,000 lead.
 """
 
+import time
 from collections.abc import Callable
 from functools import partial
 from itertools import product
 
 import torch
+from botorch import test_functions
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.optim.closures import get_loss_closure_with_grads
+from botorch.utils.transforms import standardize
 from gpytorch.kernels import (
     InducingPointKernel,
     Kernel,
@@ -26,6 +31,11 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from benchmarks.measure import in_fresh_process, seconds, side_by_side
 from botorch_sparse.kernels import dense_covariance, kernel_for_fit
 from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.models.fit.exact_fit import on_random_rows
+from botorch_sparse.models.fit.log_parameters import (
+    GAIN,
+    fit_gpytorch_mll_in_logarithms,
+)
 from botorch_sparse.models.fit.plain_likelihood import Closure, plain_closure
 
 DIMENSION = 4
@@ -161,6 +171,38 @@ def of_candidates() -> None:
         report(f"MaternKernel, {m} x {num}", calls)
 
 
+def steps_near_an_optimum() -> None:
+    """Print evaluations of 2,000 points from the optimum of 1,000, and their times."""
+    for name, d in (("Cosine8", 8), ("Hartmann", 6), ("StyblinskiTang", 6)):
+        kind = getattr(test_functions, name)
+        function = kind() if name == "Cosine8" else kind(dim=d)
+        generator = torch.Generator().manual_seed(0)
+        X = torch.rand(2000, d, dtype=torch.float64, generator=generator)
+        low, high = function.bounds.double()
+        Y = standardize(function(low + (high - low) * X).unsqueeze(-1))
+        Y = Y + 0.1 * torch.randn(Y.shape, dtype=Y.dtype, generator=generator)
+        model = SparseSingleTaskGP(X, Y)
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        few, all_points = on_random_rows(mll, 1000), on_random_rows(mll, 2000)
+        fit_gpytorch_mll_in_logarithms(few, options={"ftol": GAIN})
+        found = list[str]()
+        for how, lead in (
+            ("L-BFGS", None),
+            ("Newton", partial(on_random_rows, few, 1000)),
+        ):
+            all_points.load_state_dict(few.state_dict(), strict=False)
+            losses, start = list[torch.Tensor](), time.process_time()
+            result = fit_gpytorch_mll_in_logarithms(
+                all_points,
+                options={"ftol": GAIN},
+                on_evaluation=losses.append,
+                few=lead if how == "Newton" else None,
+            )
+            elapsed = time.process_time() - start
+            found.append(f"{how} {len(losses)} in {elapsed:.1f} s to {result.fval:.4f}")
+        print(f"  {name}({d}): {', '.join(found)}")
+
+
 def main() -> None:
     """Print all figures."""
     n, m = 5_000, 300
@@ -176,6 +218,8 @@ def main() -> None:
     few_points()
     print("default fit of few points:")
     fits_of_few_points()
+    print("evaluations of 2,000 points, from the optimum of 1,000, and CPU seconds:")
+    steps_near_an_optimum()
     print("covariance and gradient of a fit to the exact likelihood:")
     covariances()
     print("covariance of candidates, without gradients:")

@@ -34,6 +34,7 @@ from botorch_sparse.models.fit.candidate_fits import (
     shuffled_rows,
 )
 from botorch_sparse.models.fit.exact_fit import fit_exact, on_random_rows
+from botorch_sparse.models.fit.log_parameters import fit_gpytorch_mll_in_logarithms
 
 close = torch.testing.assert_close
 SHORT = {"options": {"maxiter": 4}}
@@ -273,7 +274,7 @@ def test_a_wave_that_much_noise_hides_is_found(noisy, is_found, monkeypatch):
         (torch.inf, 0.25, 0.5, 1.01, True),
         (torch.inf, 0.25, 0.5, 1.03, False),
         (torch.inf, 0.25, 0.255, 1.01, False),  # it gains less than less noise loses
-        (torch.inf, 0.15, 0.5, 0.9, False),  # the few lose too much
+        (torch.inf, 0.13, 0.5, 0.9, False),  # the few lose too much
         (0.0, 0.25, 0.255, 0.99, True),
         (0.0, 0.25, 0.2, 0.96, False),
     ],
@@ -665,6 +666,48 @@ def test_few_rows_lead_the_steps_of_all(double):
     assert losses[1] == pytest.approx(losses[0], abs=2 * GAIN)
     asked = {"optimizer": fit_gpytorch_mll_scipy}
     assert exact_fit._with_curvature(asked, mll, 400) is asked
+    fit_exact(mll, {"optimizer": fit_gpytorch_mll_in_logarithms}, num_rows=60)
+
+
+@pytest.mark.parametrize("num, share", [(4, 0.5), (62, (2 / 65) ** (1 / 3))])
+def test_how_many_rows_lead(num, share, double):
+    """With many parameters fewer, since each one takes an evaluation of them."""
+    X = torch.rand(300, num, **double)
+    mll = make_mll(SparseSingleTaskGP(X, X[:, :1].sin()))
+    few = exact_fit._with_curvature(in_few_steps({}), mll, 300)
+    part = few["optimizer_kwargs"]["few"]()
+    assert len(part.model.train_targets) == int(share * 300)
+
+
+def test_which_fits_few_rows_lead(double, monkeypatch):
+    """That of all after the first one, and leaps; none with options of the user's."""
+    monkeypatch.setattr(exact_fit, "FIRST_ROWS", 100)
+    monkeypatch.setattr(exact_fit, "FEW_ROWS", 60)
+    led = list[tuple[int, bool]]()
+    original = exact_fit.fit_once
+
+    def seen(part: Any, options: Any) -> None:
+        kwargs = options.get("optimizer_kwargs") or {}
+        led.append((len(part.model.train_targets), "few" in kwargs))
+        original(part, options)
+
+    leaps = list[bool]()
+
+    def leap(part: Any, first: Any, options: Any) -> bool:
+        leaps.append("few" in (options.get("optimizer_kwargs") or {}))
+        return False
+
+    monkeypatch.setattr(exact_fit, "fit_once", seen)
+    monkeypatch.setattr(exact_fit, "_leap", leap)
+    X, Y = wave(200)
+    fit_exact(far_too_long(SparseSingleTaskGP(X, Y)), {}, num_rows=200)
+    assert (100, False) in led and led[-1] == (200, True)
+    assert not any(few for size, few in led if size <= 100)
+    assert leaps == [True, True]
+    led.clear()
+    options = {"optimizer_kwargs": {"options": {"maxiter": 9}}}
+    fit_exact(far_too_long(SparseSingleTaskGP(X, Y)), options, num_rows=200)
+    assert led == [(100, False), (200, False)]
 
 
 def test_the_bound_stands_in_where_the_exact_likelihood_fails(double, monkeypatch):

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 from botorch.exceptions.warnings import OptimizationWarning
@@ -14,10 +15,14 @@ from botorch.optim.core import OptimizationResult, OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.constraints import Interval
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.priors import UniformPrior
 from torch import Tensor
 
 from botorch_sparse.models.fit import log_parameters, newton
-from botorch_sparse.models.fit.log_parameters import fit_gpytorch_mll_in_logarithms
+from botorch_sparse.models.fit.log_parameters import (
+    GAIN,
+    fit_gpytorch_mll_in_logarithms,
+)
 
 
 def objective(**tkwargs: Any) -> ExactMarginalLogLikelihood:
@@ -149,7 +154,7 @@ def test_few_rows_lead_to_the_same_optimum(bound, double):
     assert result.status == OptimizationStatus.SUCCESS
     assert result.message == log_parameters.NEWTON
     assert result.step == len(losses) - 1 <= 4
-    assert result.fval == pytest.approx(expected.fval, abs=2 * newton.GAIN)
+    assert result.fval == pytest.approx(expected.fval, abs=2 * GAIN)
     loss, _ = get_loss_closure_with_grads(ours, dict(ours.named_parameters()))()
     assert loss.item() == pytest.approx(result.fval, abs=1e-12)
     if bound is not None:
@@ -161,7 +166,11 @@ def test_where_few_rows_mislead_the_optimizer_goes_on(double, monkeypatch):
     plain, ours = objective(**double), objective(**double)
     options = {"ftol": 1e-9, "gtol": 1e-7}
     expected = fit_gpytorch_mll_in_logarithms(plain, options=options)
-    monkeypatch.setattr(newton, "MOST_STEPS", 1)
+    monkeypatch.setattr(newton, "LONGEST", 50.0)
+    monkeypatch.setattr(newton, "LEAST_CURVATURE", 1e-9)
+    monkeypatch.setattr(newton, "_share", lambda *_: 0.9)
+    flat = lambda evaluate, x, bounds: 1e-6 * np.eye(len(x))  # noqa: E731
+    monkeypatch.setattr(log_parameters, "hessian", flat)
     losses = list[float]()
     result = fit_gpytorch_mll_in_logarithms(
         ours,
@@ -170,5 +179,44 @@ def test_where_few_rows_mislead_the_optimizer_goes_on(double, monkeypatch):
         options=options,
     )
     assert result.message != log_parameters.NEWTON
-    assert losses[2] == pytest.approx(min(losses[:2]), abs=1e-12)
+    assert not min(losses[1:3]) < losses[0]  # both steps lose
+    assert losses[3] == pytest.approx(losses[0], abs=1e-12)
     assert result.fval == pytest.approx(expected.fval, abs=1e-5)
+
+
+def test_few_rows_are_asked_where_the_fit_is(double):
+    """Within bounds; units are the same. Without a density there is no curvature."""
+    few, ours = objective(**double), objective(**double)
+    for mll in (few, ours):
+        mean = mll.model.mean_module
+        mean.register_prior("constant_prior", UniformPrior(-1.0, 0.3), "raw_constant")
+        mll.model.idle = torch.nn.Parameter(torch.tensor([3.0], **double))
+    ours.model.mean_module.raw_constant.data.fill_(0.3)
+    few.model.idle.data.fill_(0.0)
+    closure, idle = few.forward, list[float]()
+
+    def seen(*args: Any) -> Any:
+        idle.append(few.model.idle.item())
+        return closure(*args)
+
+    few.forward = seen
+    name = "model.mean_module.raw_constant"
+    losses = list[Tensor]()
+    fit_gpytorch_mll_in_logarithms(
+        ours,
+        bounds={name: (-1.0, 0.3)},
+        units={"model.idle": torch.tensor([2.0], **double)},
+        few=lambda: few,
+        on_evaluation=losses.append,
+    )
+    assert ours.get_parameter(name).item() <= 0.3
+    assert set(idle) >= {3.0} and min(idle) == 3.0
+    assert len(losses) > 1
+    ours.model.mean_module.raw_constant.data.fill_(0.29)
+    few.model.mean_module.register_prior(
+        "narrow_prior", UniformPrior(0.28, 0.2901), "raw_constant"
+    )
+    result = fit_gpytorch_mll_in_logarithms(
+        ours, bounds={name: (-1.0, 0.3)}, few=lambda: few
+    )
+    assert result.message != log_parameters.NEWTON

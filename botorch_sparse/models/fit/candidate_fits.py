@@ -15,7 +15,10 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
 from botorch_sparse.argument_checks import nonfinite_names
-from botorch_sparse.models.fit.log_parameters import fit_gpytorch_mll_in_logarithms
+from botorch_sparse.models.fit.log_parameters import (
+    GAIN,
+    fit_gpytorch_mll_in_logarithms,
+)
 from botorch_sparse.models.inducing_points import DEFAULT_SEED, InducingSet
 from botorch_sparse.models.training_data import TrainingData
 from botorch_sparse.posteriors.leave_one_out import leave_one_out
@@ -26,10 +29,6 @@ from botorch_sparse.private_names import fit_fallback
 NUM_LEFT_OUT = 2000
 LEAST_LEFT_OUT = 50
 
-# What a step of L-BFGS gains for each observation that is worth another one: on
-# sixteen test functions with 700 points, 3 evaluations of 20 less than by SciPy's, and
-# log densities of new observations within 0.001.
-GAIN = 1e-5
 # Options of L-BFGS that say when it ends, beside numbers of steps.
 TOLERANCES = {"ftol", "gtol", "factr", "pgtol"}
 

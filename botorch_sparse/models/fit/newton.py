@@ -6,10 +6,10 @@ the likelihood of all has. Half of the rows take an eighth of the time, so their
 
 .. math:: \theta \leftarrow \theta - B^{-1} \nabla f(\theta)
 
-lead near an optimum of all rows within 3 to 5 evaluations, where L-BFGS, which begins
-without any curvature, takes 6 to 23 (`benchmarks.fit_objective`). Each step corrects
-:math:`B` by the formula of Broyden, Fletcher, Goldfarb and Shanno (Nocedal and Wright,
-*Numerical Optimization*, 2006, equation 6.19).
+lead to a near optimum of all rows in a third of the evaluations of L-BFGS, which begins
+without any curvature, on most functions (`benchmarks.fit_objective`). Each step
+corrects :math:`B` by the formula of Broyden, Fletcher, Goldfarb and Shanno (Nocedal and
+Wright, *Numerical Optimization*, 2006, equation 6.19).
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ Array = NDArray[np.float64]
 # A loss and its gradient.
 Evaluate = Callable[[Array], tuple[Array, Array]]
 
-# What a step has to gain, by the curvature, to be worth an evaluation.
-GAIN = 1e-5
-# Steps after which the curvature is of no use; the longest one, of each parameter.
-MOST_STEPS, LONGEST = 5, 1.0
+# Steps after which another optimizer goes on; the longest one, of each parameter.
+MOST_STEPS, LONGEST = 20, 1.0
 # Curvature of directions in which the objective is flat or bends the other way.
 LEAST_CURVATURE = 1e-4
 # Of differences between gradients.
 DIFFERENCE = 1e-2
+# Of a step that leads where the objective has no value.
+SHORTENED = 0.1
 
 
 class End(NamedTuple):
@@ -41,20 +41,32 @@ class End(NamedTuple):
     is_optimum: bool
 
 
-def hessian(evaluate: Evaluate, x: Array) -> Array:
-    """The Hessian at `x` of length p by differences of p + 1 gradients."""
-    gradient = evaluate(x)[1].copy()
-    shifts = DIFFERENCE * np.eye(len(x))
-    rows = [(evaluate(x + shift)[1] - gradient) / DIFFERENCE for shift in shifts]
+def hessian(evaluate: Evaluate, x: Array, bounds: Array) -> Array:
+    """The Hessian at `x` of length p, by differences of p + 1 gradients.
+
+    All of them are within the `p x 2` bounds, where a parameter may move at all.
+    """
+    lower, upper = bounds.T
+    gradient, rows = evaluate(x)[1].copy(), list[Array]()
+    for i in range(len(x)):
+        room = max(upper[i] - x[i], x[i] - lower[i])
+        size = min(DIFFERENCE, room) if room > 0 else DIFFERENCE
+        shifted = x.copy()
+        shifted[i] += size if x[i] + size <= upper[i] else -size
+        difference = evaluate(shifted)[1] - gradient
+        rows.append(difference / (shifted[i] - x[i]))
     of_rows = np.stack(rows)
     return 0.5 * (of_rows + of_rows.T)
 
 
-def newton(evaluate: Evaluate, x: Array, bounds: Array, curvature: Array) -> End:
+def newton(
+    evaluate: Evaluate, x: Array, bounds: Array, curvature: Array, gain: float
+) -> End:
     """Steps from `x` within the `p x 2` bounds until the next one would gain nothing.
 
-    Ends before, at the best so far, where a step loses: another optimizer has to go on.
-    Cost: an evaluation for each step and one.
+    Which is less than `gain` by the curvature. A step that loses is shortened once, and
+    has to gain as much. Where it does not they end before, at the best so far: another
+    optimizer has to go on. Cost: an evaluation for each step, and one.
     """
     lower, upper = bounds.T
     loss, gradient = _evaluated(evaluate, x)
@@ -64,14 +76,17 @@ def newton(evaluate: Evaluate, x: Array, bounds: Array, curvature: Array) -> End
     for i in range(MOST_STEPS):
         is_held = (x <= lower) & (gradient > 0) | (x >= upper) & (gradient < 0)
         step = _step(B, gradient, ~is_held)
-        if -0.5 * gradient @ step < GAIN:
+        if -0.5 * gradient @ step < gain:
             return End(x, loss, i, True)
-        new = np.clip(x + step, lower, upper)
-        new_loss, new_gradient = _evaluated(evaluate, new)
+        step = np.clip(x + step, lower, upper) - x
+        new_loss, new_gradient = _evaluated(evaluate, x + step)
         if not new_loss < loss:
-            return End(x, loss, i, False)
-        B = _updated(B, new - x, new_gradient - gradient)
-        x, loss, gradient = new, new_loss, new_gradient
+            step *= _share(loss, float(gradient @ step), new_loss)
+            new_loss, new_gradient = _evaluated(evaluate, x + step)
+            if not new_loss < loss - gain:
+                return End(x, loss, i, False)
+        B = _updated(B, step, new_gradient - gradient)
+        x, loss, gradient = x + step, new_loss, new_gradient
     return End(x, loss, MOST_STEPS, False)
 
 
@@ -86,6 +101,11 @@ def _step(B: Array, gradient: Array, is_free: NDArray[np.bool_]) -> Array:
     step = np.zeros_like(gradient)
     step[is_free] = -np.linalg.solve(B[is_free][:, is_free], gradient[is_free])
     return step / max(1.0, np.abs(step).max() / LONGEST)
+
+
+def _share(loss: float, slope: float, lost: float) -> float:
+    """Where on a step that lost the parabola through both losses is least."""
+    return -0.5 * slope / (lost - loss - slope) if np.isfinite(lost) else SHORTENED
 
 
 def _positive_definite(B: Array) -> Array:

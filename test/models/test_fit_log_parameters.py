@@ -168,7 +168,7 @@ def test_where_few_rows_mislead_the_optimizer_goes_on(double, monkeypatch):
     expected = fit_gpytorch_mll_in_logarithms(plain, options=options)
     monkeypatch.setattr(newton, "LONGEST", 50.0)
     monkeypatch.setattr(newton, "LEAST_CURVATURE", 1e-9)
-    monkeypatch.setattr(newton, "_share", lambda *_: 0.9)
+    monkeypatch.setattr(newton, "_share", lambda *_: 1.0)
     flat = lambda evaluate, x, bounds: 1e-6 * np.eye(len(x))  # noqa: E731
     monkeypatch.setattr(log_parameters, "hessian", flat)
     losses = list[float]()

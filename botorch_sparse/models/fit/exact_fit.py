@@ -231,7 +231,7 @@ def _leap(
     for find in _shortened, _lengthened:
         starts = [each for each in find(first, here) if each.rise < each.most + doubt]
         if starts and first is not part:
-            before = min(before, _loss(part))
+            before = _loss(part) if before == inf else before
             starts = [_tried(part, each, before) for each in starts]
             starts = [each for each in starts if each.rise < each.most]
             optimum.give(part)

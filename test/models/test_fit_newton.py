@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 from botorch_sparse.models.fit import newton as fit_newton
 from botorch_sparse.models.fit.log_parameters import GAIN
 from botorch_sparse.models.fit.newton import (
+    BENT,
     DIFFERENCE,
     LEAST_CURVATURE,
     LONGEST,
@@ -100,12 +101,17 @@ def test_steps_are_not_long():
     assert LEAST_CURVATURE * LONGEST < np.abs(A @ OPTIMUM).max()
 
 
-def test_curvature_that_bends_the_other_way_leads_downhill():
+@pytest.mark.parametrize("least, is_near", [(-0.5 * BENT, True), (-2 * BENT, False)])
+def test_curvature_that_bends_the_other_way_is_that_of_no_optimum(least, is_near):
     _, vectors = np.linalg.eigh(A)
-    bent = (vectors * [-0.3, 0.9, 2.2]) @ vectors.T
+    bent = (vectors * [least, 0.9, 2.2]) @ vectors.T
     evaluate, seen = counted(parabola, np.empty(3))
-    newton(evaluate, np.zeros(3), ANYWHERE, bent, GAIN)
-    assert parabola(seen[1])[0] < parabola(seen[0])[0]
+    end = newton(evaluate, np.zeros(3), ANYWHERE, bent, GAIN)
+    assert (len(seen) > 1) == is_near
+    if is_near:
+        assert end.loss < parabola(seen[0])[0]
+    else:
+        assert not end.is_optimum and end.steps == 0
 
 
 @pytest.mark.parametrize("loss", [np.inf, np.nan, 5.0])

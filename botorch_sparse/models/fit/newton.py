@@ -24,8 +24,9 @@ Evaluate = Callable[[Array], tuple[Array, Array]]
 
 # Steps after which another optimizer goes on; the longest one, of each parameter.
 MOST_STEPS, LONGEST = 20, 1.0
-# Curvature of directions in which the objective is flat or bends the other way.
-LEAST_CURVATURE = 1e-4
+# Curvature of directions in which the objective is flat; and below that of minus `BENT`
+# no optimum is near.
+LEAST_CURVATURE, BENT = 1e-4, 0.01
 # Of differences between gradients.
 DIFFERENCE = 1e-2
 # Of a step that leads where the objective has no value.
@@ -66,13 +67,14 @@ def newton(
 
     Which is less than `gain` by the curvature. A step that loses is shortened once, and
     has to gain as much. Where it does not they end before, at the best so far: another
-    optimizer has to go on. Cost: an evaluation for each step, and one.
+    optimizer has to go on. Where the curvature is that of no optimum there are none.
+    Cost: an evaluation for each step, and one.
     """
     lower, upper = bounds.T
     loss, gradient = _evaluated(evaluate, x)
-    if not (np.isfinite(curvature).all() and np.isfinite(loss)):
-        return End(x, loss, 0, False)
     B = _positive_definite(curvature)
+    if B is None or not np.isfinite(loss):
+        return End(x, loss, 0, False)
     for i in range(MOST_STEPS):
         is_held = (x <= lower) & (gradient > 0) | (x >= upper) & (gradient < 0)
         step = _step(B, gradient, ~is_held)
@@ -108,10 +110,14 @@ def _share(loss: float, slope: float, lost: float) -> float:
     return -0.5 * slope / (lost - loss - slope) if np.isfinite(lost) else SHORTENED
 
 
-def _positive_definite(B: Array) -> Array:
-    """With the absolute eigenvalues: a step along any direction is downhill then."""
+def _positive_definite(B: Array) -> Array | None:
+    """With a least curvature in all directions; None far from an optimum."""
+    if not np.isfinite(B).all():
+        return None
     values, vectors = np.linalg.eigh(B)
-    return (vectors * np.abs(values).clip(LEAST_CURVATURE)) @ vectors.T
+    if values[0] < -BENT:
+        return None
+    return (vectors * values.clip(LEAST_CURVATURE)) @ vectors.T
 
 
 def _updated(B: Array, step: Array, change: Array) -> Array:

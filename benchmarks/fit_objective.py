@@ -196,7 +196,7 @@ def steps_near_an_optimum() -> None:
                 all_points,
                 options={"ftol": GAIN},
                 on_evaluation=losses.append,
-                few=lead if how == "Newton" else None,
+                few=lead,
             )
             elapsed = time.process_time() - start
             found.append(f"{how} {len(losses)} in {elapsed:.1f} s to {result.fval:.4f}")

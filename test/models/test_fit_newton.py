@@ -94,7 +94,6 @@ def test_bounds_hold_and_the_rest_goes_on():
 
 def test_steps_are_not_long():
     flat = np.diag([0.0, 1.0, -1e-9])  # its inverse has no use
-    _, seen = counted(parabola, np.empty(3))
     evaluate, seen = counted(parabola, np.empty(3))
     newton(evaluate, np.zeros(3), ANYWHERE, flat, GAIN)
     assert np.abs(seen[1]).max() == pytest.approx(LONGEST)
@@ -107,11 +106,10 @@ def test_curvature_that_bends_the_other_way_is_that_of_no_optimum(least, is_near
     bent = (vectors * [least, 0.9, 2.2]) @ vectors.T
     evaluate, seen = counted(parabola, np.empty(3))
     end = newton(evaluate, np.zeros(3), ANYWHERE, bent, GAIN)
-    assert (len(seen) > 1) == is_near
     if is_near:
         assert end.loss < parabola(seen[0])[0]
     else:
-        assert not end.is_optimum and end.steps == 0
+        assert not end.is_optimum and end.steps == 0 and not seen
 
 
 @pytest.mark.parametrize("loss", [np.inf, np.nan, 5.0])

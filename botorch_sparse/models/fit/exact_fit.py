@@ -226,10 +226,10 @@ def _leap(
     optimum, doubt = Fitted.of(part), 0.0 if first is part else DOUBT
     if first is not part:
         _copy(part, first)
-    here = _loss(first)
-    before = here if first is part else inf
+    loss = _loss(first)
+    before = loss if first is part else inf
     for find in _shortened, _lengthened:
-        starts = [each for each in find(first, here) if each.rise < each.most + doubt]
+        starts = [each for each in find(first, loss) if each.rise < each.most + doubt]
         if starts and first is not part:
             before = _loss(part) if before == inf else before
             starts = [_tried(part, each, before) for each in starts]
@@ -279,17 +279,17 @@ def _go_on(
 
 
 @torch.no_grad()
-def _shortened(part: MarginalLogLikelihood, here: float) -> list[_Start]:
+def _shortened(part: MarginalLogLikelihood, loss: float) -> list[_Start]:
     """One shorter lengthscale, or all of them, with less noise.
 
     It may lose little, or has to gain, and gains as much as less noise alone loses. The
-    loss is `here` now; the objective is as it was then.
+    loss is that of now; the objective is as it was then.
     """
     if not _lengthscales(part):
         return []
     optimum = Fitted.of(part)
     _lessen(part, LEAP[1])
-    most = min(NEARLY, _loss(part) - here - LEAST_GAIN)
+    most = min(NEARLY, _loss(part) - loss - LEAST_GAIN)
     optimum.give(part)
     starts = [(each, most) for each in _with_one_shorter(part, *LEAP)]
     starts.append((_with_all_shorter(part), most))
@@ -297,7 +297,7 @@ def _shortened(part: MarginalLogLikelihood, here: float) -> list[_Start]:
     if any((module.noise > NOISY * variance).all() for module in _noises(part)):
         ones, least = _with_one_shorter(part, *FAR_LEAP), min(most, -LEAST_GAIN)
         starts += [(each, least) for each in ones]
-    return [_Start(loss - here, most, fitted) for (loss, fitted), most in starts]
+    return [_Start(new - loss, most, fitted) for (new, fitted), most in starts]
 
 
 def _with_one_shorter(
@@ -361,7 +361,7 @@ def _with_all_shorter(part: MarginalLogLikelihood) -> tuple[float, Fitted]:
 
 
 @torch.no_grad()
-def _lengthened(part: MarginalLogLikelihood, here: float) -> list[_Start]:
+def _lengthened(part: MarginalLogLikelihood, loss: float) -> list[_Start]:
     """All lengthscales longer, with more noise, if both are fitted.
 
     The objective is as it was then.
@@ -374,7 +374,7 @@ def _lengthened(part: MarginalLogLikelihood, here: float) -> list[_Start]:
         _set(kernel, "lengthscale", length * lengthscale)
     for noise in noises:
         _set(noise, "noise", more * noise.noise)
-    found = _Start(_loss(part) - here, NEARLY, Fitted.of(part))
+    found = _Start(_loss(part) - loss, NEARLY, Fitted.of(part))
     optimum.give(part)
     return [found]
 

@@ -105,12 +105,12 @@ def _newton(
     part = _InLogarithms.of(few, same, bounds, logs.units, lambda _: None)
     part = replace(part, start=logs.start)
     evaluate = NdarrayOptimizationClosure(part.evaluate, part.variables)
-    here = objective.state
+    x = objective.state
     box = get_bounds_as_ndarray(logs.variables, logs.limits)
-    box = np.tile((-np.inf, np.inf), (len(here), 1)) if box is None else box
+    box = np.tile((-np.inf, np.inf), (len(x), 1)) if box is None else box
     try:
-        curvature = hessian(evaluate, here, box)
-        return newton(objective, here, box, curvature, GAIN)
+        curvature = hessian(evaluate, x, box)
+        return newton(objective, x, box, curvature, GAIN)
     except ValueError:  # a prior has no density there
         return None
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import approx_fprime
 
 Array = NDArray[np.float64]
 # A loss and its gradient.
@@ -34,7 +35,7 @@ SHORTENED = 0.1
 
 
 class End(NamedTuple):
-    """Where the steps ended, the loss there, and whether it is an optimum."""
+    """Where the steps ended, the loss there if known, and whether it is an optimum."""
 
     x: Array
     loss: float
@@ -48,16 +49,11 @@ def hessian(evaluate: Evaluate, x: Array, bounds: Array) -> Array:
     All of them are within the `p x 2` bounds, where a parameter may move at all.
     """
     lower, upper = bounds.T
-    gradient, rows = evaluate(x)[1].copy(), list[Array]()
-    for i in range(len(x)):
-        room = max(upper[i] - x[i], x[i] - lower[i])
-        size = min(DIFFERENCE, room) if room > 0 else DIFFERENCE
-        shifted = x.copy()
-        shifted[i] += size if x[i] + size <= upper[i] else -size
-        difference = evaluate(shifted)[1] - gradient
-        rows.append(difference / (shifted[i] - x[i]))
-    of_rows = np.stack(rows)
-    return 0.5 * (of_rows + of_rows.T)
+    room = np.maximum(upper - x, x - lower)
+    size = np.where(room > 0, np.minimum(DIFFERENCE, room), DIFFERENCE)
+    steps = np.where(x + size <= upper, size, -size)
+    rows = approx_fprime(x, lambda y: evaluate(y)[1].copy(), steps)
+    return 0.5 * (rows + rows.T)
 
 
 def newton(
@@ -70,10 +66,11 @@ def newton(
     optimizer has to go on. Where the curvature is that of no optimum there are none.
     Cost: an evaluation for each step, and one.
     """
-    lower, upper = bounds.T
+    B, (lower, upper) = _positive_definite(curvature), bounds.T
+    if B is None:
+        return End(x, np.inf, 0, False)
     loss, gradient = _evaluated(evaluate, x)
-    B = _positive_definite(curvature)
-    if B is None or not np.isfinite(loss):
+    if not np.isfinite(loss):
         return End(x, loss, 0, False)
     for i in range(MOST_STEPS):
         is_held = (x <= lower) & (gradient > 0) | (x >= upper) & (gradient < 0)

@@ -270,10 +270,7 @@ def test_a_wave_that_much_noise_hides_is_found(noisy, is_found, monkeypatch):
 
 
 def test_a_feature_that_much_noise_hides_is_found(monkeypatch):
-    """By a third of its lengthscale with most of the noise; the others lose too much.
-
-    The objective is an optimum but for that of one feature.
-    """
+    """By a third of its lengthscale, with most of the noise."""
     function, n = StyblinskiTang(6), 200
     g = torch.Generator().manual_seed(1)
     X = torch.rand(n, 6, generator=g, dtype=torch.float64)

@@ -82,6 +82,7 @@ FEW_ROWS, STARTS = 500, ((0.25, 0.01), (3.0, 0.3))
 # less have begun at their optimum, as most do that are repeated. `TOGETHER` is the part
 # of all lengthscales that is tried at once, and that of the noise.
 LEAP, MOST_SHORTENED, TOGETHER = (0.5, 0.5), 16, (0.7, 0.25)
+NEARLY, LEAST_GAIN = 0.02, 1e-3
 # So many single lengthscales, the best for the first rows, are compared on all rows. On
 # 3,000 points of BoTorch's `DixonPrice(8)` the second leads to the better optimum. All
 # rows do not try what loses more than it may on the first ones, by `DOUBT`: of what led
@@ -93,7 +94,6 @@ CURVATURE_COST = 2.0
 # Longer lengthscales, and so much more noise. Where data say what the noise is, the
 # objective is far too large there. Where lengthscales explain all, it may be no worse.
 LONGER = (1.2, 10.0)
-NEARLY, LEAST_GAIN = 0.02, 1e-3
 # Where noise is more than `NOISY` of the variance a function may be hidden in it that
 # no half of a lengthscale shows, and an eighth does: on 3,000 points of BoTorch's
 # `Michalewicz(5)` the noise falls from 0.72 to 0.59. That has to gain at once. And data
@@ -217,11 +217,11 @@ def _leap(
 ) -> bool:
     """Go on from a shorter lengthscale, and stay there if the likelihood is larger.
 
-    Half of each lengthscale is tried with half of the noise, a part of all, and where
-    there is much noise an eighth of each; then, there, a third of each with most of the
-    noise; then longer ones with more noise. The best start of each of the three is
-    fitted, until one gains. The `first` rows, which may be `part`, choose, and all rows
-    decide among those that may gain.
+    Three kinds of starts are tried in turn, until a fit from the best of one gains:
+    half of a lengthscale with half of the noise, a part of all, and where there is much
+    noise an eighth of one; under much noise a third of one with most of the noise; and
+    longer ones with more noise. The `first` rows, which may be `part`, choose, and all
+    rows decide among those that may gain.
     Cost: an evaluation of the first rows, O(n^3), for each lengthscale and four for all
     of them, thrice where there is much noise, some of all rows, and these fits.
 
@@ -291,7 +291,7 @@ def _shortened(part: MarginalLogLikelihood, loss: float) -> list[_Start]:
     """
     if not _lengthscales(part):
         return []
-    most = _most(part, loss, LEAP[1])
+    most = _most_lost(part, loss, LEAP[1])
     starts = [(each, most) for each in _with_one_shorter(part, *LEAP)]
     starts.append((_with_all_shorter(part), most))
     if _is_noisy(part):
@@ -308,11 +308,12 @@ def _shortened_in_noise(part: MarginalLogLikelihood, loss: float) -> list[_Start
     """
     if not _is_noisy(part):
         return []
-    most, ones = _most(part, loss, NOISY_LEAP[1]), _with_one_shorter(part, *NOISY_LEAP)
+    most = _most_lost(part, loss, NOISY_LEAP[1])
+    ones = _with_one_shorter(part, *NOISY_LEAP)
     return [_Start(new - loss, most, fitted) for new, fitted in ones]
 
 
-def _most(part: MarginalLogLikelihood, loss: float, share: float) -> float:
+def _most_lost(part: MarginalLogLikelihood, loss: float, share: float) -> float:
     """What shorter lengthscales with this share of the noise may lose.
 
     That is little, and less than less noise alone does. If negative they have to gain.
